@@ -1,0 +1,46 @@
+//! What may happen to a run or a queue, and what follows.
+//!
+//! The kernel is a pure function of its inputs: no clock, no I/O, no randomness, no hash order. A run is a
+//! fold of [`Fact`]s ([`Run::apply`]); what may be appended next is decided in [`transition`]; a [`Shard`]
+//! holds many runs and is driven by commands, by "position n is durable" and by the current instant.
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod limits;
+
+mod ids;
+mod payload;
+mod time;
+
+pub mod envelope;
+mod error;
+mod fact;
+mod outcome;
+mod refusal;
+mod retry;
+mod run;
+mod spec;
+mod status;
+
+pub mod explain;
+pub mod shard;
+pub mod thread;
+pub mod transition;
+
+pub use error::ErrorInfo;
+pub use fact::*;
+pub use ids::*;
+pub use outcome::*;
+pub use payload::Payload;
+pub use refusal::Refusal;
+pub use retry::{Backoff, RetryPolicy};
+pub use run::*;
+pub use shard::Shard;
+pub use spec::*;
+pub use status::{Status, StatusSet};
+pub use time::{Moment, Timestamp};
+
+/// A shared, immutable piece of text: names, keys, owners.
+pub type Str = alloc::sync::Arc<str>;

@@ -1,0 +1,40 @@
+//! Every bound of the kernel. Past one of them the answer is a typed `busy` or `too_large`, never a crash.
+
+/// Longest name of a workflow, step, queue, signal or namespace, in bytes.
+pub const NAME_BYTES_MAX: usize = 200;
+/// Longest unique key, concurrency key, deduplication key or child key, in bytes.
+pub const KEY_BYTES_MAX: usize = 1_000;
+/// Largest single payload: an input, a state, a result or a signal's body, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most signals that may wait in one run's inbox.
+pub const INBOX_SIGNALS_MAX: usize = 10_000;
+/// How many deduplication keys a run remembers; the oldest is forgotten first.
+pub const DEDUP_KEYS_MAX: usize = 1_024;
+/// Most children one run may have.
+pub const CHILDREN_MAX: usize = 10_000;
+/// Most names one await may listen to.
+pub const AWAIT_NAMES_MAX: usize = 64;
+/// Most steps of a run that may be open side by side.
+pub const CURSORS_MAX: usize = 1_000;
+/// Most labels a run may carry.
+pub const LABELS_MAX: usize = 64;
+/// Anomalies kept per run; later ones are only counted.
+pub const ANOMALIES_MAX: usize = 32;
+/// An attempt that was delivered this often without an answer goes to the dead letters.
+pub const DELIVERIES_MAX_DEFAULT: u32 = 20;
+/// Longest delay, deadline or lease that can be asked for: one hundred years, in milliseconds.
+pub const DELAY_MS_MAX: u64 = 100 * 365 * 24 * 3_600 * 1_000;
+/// Shortest lease, so that a heartbeat has a chance.
+pub const LEASE_MS_MIN: u64 = 10;
+/// Runs that may be started by one batch.
+pub const BATCH_STARTS_MAX: usize = 10_000;
+/// Longest error message kept, in bytes; the rest is cut.
+pub const ERROR_BYTES_MAX: usize = 16 * 1024;
+/// Commands that may wait for one run or key that is being loaded.
+pub const WAITING_COMMANDS_MAX: usize = 10_000;
+/// How many starts a shard remembers by request in each of its two generations, so that a retry is recognised.
+pub const RECENT_STARTS_MAX: usize = 200_000;
+/// Ready attempts a shard keeps in memory before it leaves later ones in the store.
+pub const READY_WINDOW_MAX: usize = 50_000;
+/// Deadlines of runs outside memory that are read ahead at a time.
+pub const DUE_WINDOW_MAX: usize = 1_024;

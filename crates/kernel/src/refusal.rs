@@ -1,0 +1,214 @@
+//! Refusals: typed answers that say no. They are expected, part of the protocol, and change nothing.
+
+use alloc::string::String;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{RunId, Status, Str, Timestamp};
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "code")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no such run.
+    NotFound {
+        /// The run asked for.
+        run: RunId,
+    },
+    /// The run has ended; nothing more can be done to it within this epoch.
+    RunOver {
+        /// The run asked for.
+        run: RunId,
+        /// How it ended.
+        status: Status,
+    },
+    /// The run has not ended, and the command needs it to.
+    RunOpen {
+        /// The run asked for.
+        run: RunId,
+        /// Where it stands.
+        status: Status,
+    },
+    /// The claim is not, or no longer, the current one of any step of the run.
+    StaleClaim {
+        /// The claim's number that was given.
+        claim: u32,
+        /// The number of the current claim, if there is one.
+        current: Option<u32>,
+    },
+    /// The token does not belong to the claim.
+    WrongToken {
+        /// The claim's number that was given.
+        claim: u32,
+    },
+    /// The lease had ended when the message arrived.
+    LeaseExpired {
+        /// The claim's number that was given.
+        claim: u32,
+        /// When its lease ended.
+        lease_until: Timestamp,
+    },
+    /// The attempt was completed before, with another result.
+    ConflictingCompletion {
+        /// The claim's number that was given.
+        claim: u32,
+    },
+    /// The fenced signal's token is not the current one; the wait it was meant for is over.
+    StaleToken {
+        /// The token given.
+        token: u64,
+        /// The current token, if the run waits.
+        current: Option<u64>,
+    },
+    /// A value exceeds a limit.
+    TooLarge {
+        /// What is too large.
+        what: String,
+        /// The most that is allowed.
+        limit: u64,
+        /// What was found.
+        found: u64,
+    },
+    /// A bounded place is full; try again later.
+    Busy {
+        /// What is full.
+        what: String,
+        /// How much it holds.
+        limit: u64,
+    },
+    /// A value is not acceptable.
+    Invalid {
+        /// Which field.
+        what: String,
+        /// What was expected there.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
+    /// A child of that key exists with another workflow or input.
+    ChildConflict {
+        /// The child's key.
+        key: Str,
+        /// The child that has it.
+        child: RunId,
+    },
+    /// The run is not a dead letter.
+    NotDeadLettered {
+        /// The run asked for.
+        run: RunId,
+        /// Where it stands.
+        status: Status,
+    },
+    /// The stored record of the run is damaged; the run is set aside, others go on.
+    Corrupt {
+        /// The run.
+        run: RunId,
+        /// What was found, with the position in the journal.
+        found: String,
+    },
+    /// The outcome is not known: the shard was reloaded. Retry with the same request id.
+    Unknown,
+    /// The engine stops or has stopped, and takes no more commands.
+    Closed {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Refusal {
+    /// The stable word for this refusal, as in JSON and in `docs/errors`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } => "not_found",
+            Self::RunOver { .. } => "run_over",
+            Self::RunOpen { .. } => "run_open",
+            Self::StaleClaim { .. } => "stale_claim",
+            Self::WrongToken { .. } => "wrong_token",
+            Self::LeaseExpired { .. } => "lease_expired",
+            Self::ConflictingCompletion { .. } => "conflicting_completion",
+            Self::StaleToken { .. } => "stale_token",
+            Self::TooLarge { .. } => "too_large",
+            Self::Busy { .. } => "busy",
+            Self::Invalid { .. } => "invalid",
+            Self::ChildConflict { .. } => "child_conflict",
+            Self::NotDeadLettered { .. } => "not_dead_lettered",
+            Self::Corrupt { .. } => "corrupt",
+            Self::Unknown => "unknown",
+            Self::Closed { .. } => "closed",
+        }
+    }
+
+    /// Whether the same request may succeed when it is sent again.
+    #[must_use]
+    pub fn may_retry(&self) -> bool {
+        matches!(self, Self::Busy { .. } | Self::Unknown)
+    }
+
+    pub(crate) fn invalid(what: &str, expected: &str, found: impl Into<String>) -> Self {
+        Self::Invalid {
+            what: what.into(),
+            expected: expected.into(),
+            found: found.into(),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { run } => write!(f, "there is no run {run} in this store"),
+            Self::RunOver { run, status } => {
+                write!(f, "{run} has ended as {status}; nothing more can be done to it")
+            }
+            Self::RunOpen { run, status } => write!(f, "{run} is {status}; this needs a run that has ended"),
+            Self::StaleClaim {
+                claim,
+                current: Some(current),
+            } => {
+                write!(f, "claim {claim} is stale: the current claim is {current}")
+            }
+            Self::StaleClaim { claim, current: None } => {
+                write!(f, "claim {claim} is stale: nobody holds a claim now")
+            }
+            Self::WrongToken { claim } => write!(f, "the token given does not belong to claim {claim}"),
+            Self::LeaseExpired { claim, lease_until } => {
+                write!(
+                    f,
+                    "the lease of claim {claim} ended at {} ms; the step will run again",
+                    lease_until.0
+                )
+            }
+            Self::ConflictingCompletion { claim } => {
+                write!(
+                    f,
+                    "claim {claim} was completed before with another result; the first one stands"
+                )
+            }
+            Self::StaleToken { token, .. } => write!(f, "wait token {token} is stale: that wait is over"),
+            Self::TooLarge { what, limit, found } => {
+                write!(f, "{what} is too large: at most {limit}, found {found}")
+            }
+            Self::Busy { what, limit } => write!(f, "{what} is full ({limit}); try again later"),
+            Self::Invalid {
+                what,
+                expected,
+                found,
+            } => write!(f, "{what}: expected {expected}, found {found}"),
+            Self::ChildConflict { key, child } => {
+                write!(
+                    f,
+                    "child key {key:?} belongs to {child}, which has another workflow or input"
+                )
+            }
+            Self::NotDeadLettered { run, status } => write!(f, "{run} is {status}, not a dead letter"),
+            Self::Corrupt { run, found } => write!(f, "the stored record of {run} is damaged: {found}"),
+            Self::Unknown => f.write_str("the outcome is unknown: retry with the same request id"),
+            Self::Closed { reason } => write!(f, "the engine takes no more commands: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}

@@ -1,0 +1,166 @@
+//! Claim: workers take ready attempts, first by priority, then by time, then by arrival.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::ready::LaneId;
+use super::{Dispatch, Output, Shard, WorkerId};
+use crate::transition::claim::{self, Definition};
+use crate::transition::heartbeat;
+use crate::{ClaimId, Claimant, Phase, RunId, Str, Timestamp};
+
+/// A worker: who it is, which queues it serves and which definitions it has. It is known in memory only.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    /// Who it is, the hash of its token, and how long its leases last.
+    pub claimant: Arc<Claimant>,
+    /// The queues it serves.
+    pub queues: Vec<Str>,
+    /// The definitions it has.
+    pub definitions: Vec<Definition>,
+    /// The lanes it can serve, and which definition serves each.
+    lanes: Vec<(LaneId, usize)>,
+    lanes_seen: usize,
+}
+
+impl Worker {
+    /// A worker for `queues` that has `definitions`.
+    #[must_use]
+    pub fn new(claimant: Claimant, queues: Vec<Str>, definitions: Vec<Definition>) -> Self {
+        Self {
+            claimant: Arc::new(claimant),
+            queues,
+            definitions,
+            lanes: Vec::new(),
+            lanes_seen: 0,
+        }
+    }
+}
+
+impl Shard {
+    /// Makes a worker known. It gets nothing until it claims.
+    pub fn join(&mut self, worker: Worker) -> WorkerId {
+        self.workers.push(worker);
+        WorkerId(self.workers.len() as u32 - 1)
+    }
+
+    /// Whether there is an attempt that the worker could claim now.
+    #[must_use]
+    pub fn has_work(&mut self, worker: WorkerId) -> bool {
+        self.refresh_lanes(worker);
+        let worker = &self.workers[worker.0 as usize];
+        worker
+            .lanes
+            .iter()
+            .any(|(lane, _)| self.ready.first(*lane).is_some())
+    }
+
+    /// Claims up to `most` attempts for a worker. They are dispatched once the claims are durable.
+    pub fn claim(&mut self, now: Timestamp, worker: WorkerId, most: usize) -> usize {
+        self.advance(now);
+        self.refresh_lanes(worker);
+        let mut claimed = 0;
+        while claimed < most && self.claim_next(worker) {
+            claimed += 1;
+        }
+        claimed
+    }
+
+    fn refresh_lanes(&mut self, id: WorkerId) {
+        let worker = &mut self.workers[id.0 as usize];
+        for index in worker.lanes_seen..self.ready.lane_count() {
+            let lane = self.ready.lane_at(index);
+            let key = self.ready.lane_key(lane);
+            let serves = worker.definitions.iter().position(|definition| {
+                definition.workflow == key.workflow
+                    && definition.version == key.version
+                    && key
+                        .fingerprint
+                        .is_none_or(|pinned| pinned == definition.fingerprint)
+            });
+            if let Some(definition) = serves.filter(|_| worker.queues.contains(&key.queue)) {
+                worker.lanes.push((lane, definition));
+            }
+        }
+        worker.lanes_seen = self.ready.lane_count();
+    }
+
+    fn claim_next(&mut self, id: WorkerId) -> bool {
+        let worker = &self.workers[id.0 as usize];
+        let firsts = worker
+            .lanes
+            .iter()
+            .filter_map(|(lane, definition)| Some((self.ready.first(*lane)?, *definition)));
+        let Some((order, definition)) = firsts.min_by_key(|(order, _)| *order) else {
+            return false;
+        };
+        let (run, cursor) = (order.run, order.cursor);
+        let Some(resident) = self.runs.get(&run) else {
+            return false;
+        };
+        let claimant = worker.claimant.clone();
+        let decided = claim::decide(
+            &resident.run,
+            cursor,
+            &claimant,
+            &worker.definitions[definition],
+            self.now,
+        );
+        let Ok(transition) = decided else {
+            self.bug = Some(alloc::format!(
+                "{run}: an attempt in the ready work cannot be claimed: {decided:?}"
+            ));
+            return false;
+        };
+        self.transact_merged(run, transition.facts);
+        self.dispatch(id, run, cursor);
+        true
+    }
+
+    fn dispatch(&mut self, worker: WorkerId, run: RunId, cursor: u16) {
+        let Some(resident) = self.runs.get(&run) else {
+            return;
+        };
+        let run = &resident.run;
+        let at = &run.cursors[usize::from(cursor)];
+        let (Phase::Claimed(claim), Some(step)) = (&at.phase, &at.step) else {
+            return;
+        };
+        let dispatch = Dispatch {
+            worker,
+            claim: ClaimId {
+                run: run.id,
+                number: claim.number,
+            },
+            started: run.started.clone(),
+            epoch: run.epoch,
+            step: step.clone(),
+            visit: at.visit,
+            turn: at.turn,
+            cursor,
+            retries: at.retries,
+            reclaims: at.reclaims,
+            woken_by: at.woken_by,
+            state: run.state.clone(),
+            signals: run.inbox.clone(),
+            children: run.children.clone(),
+            lease_until: claim.lease_until,
+        };
+        self.emit(Output::Dispatch(Box::new(dispatch)));
+    }
+
+    /// A dispatch leaves for its worker: the lease starts now, not when the claim was written.
+    pub(super) fn delivered(&mut self, dispatch: &mut Dispatch) {
+        let now = self.now;
+        let Some(resident) = self.runs.get_mut(&dispatch.claim.run) else {
+            return;
+        };
+        let lease_ms = resident.run.cursors[usize::from(dispatch.cursor)]
+            .claimant
+            .as_ref()
+            .map_or(0, |by| by.lease_ms);
+        dispatch.lease_until = now.after(lease_ms);
+        heartbeat::extend(&mut resident.run, dispatch.claim.number, dispatch.lease_until);
+    }
+}

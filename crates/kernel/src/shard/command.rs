@@ -1,0 +1,364 @@
+//! What a shard is told and what it tells: commands, answers, and what leaves once it is durable.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::envelope::{DeadEnvelope, Envelope};
+use crate::transition::{
+    child::StartingChild, complete::Completing, fail::Failing, signal, start::StartAnswer,
+};
+use crate::{
+    Child, ClaimId, ErrorInfo, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq, ShardEpoch,
+    ShardId, Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
+};
+
+/// A caller's mark on a command, given back with its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// A worker known to a shard, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u32);
+
+/// What a shard can be asked to do.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Start a run.
+    Start {
+        /// The client's request.
+        request: RequestId,
+        /// What to start.
+        spec: Box<StartSpec>,
+    },
+    /// Send a named signal to a run.
+    Signal {
+        /// The run.
+        run: RunId,
+        /// What is sent.
+        sent: Box<signal::Sent>,
+    },
+    /// Keep a lease.
+    Heartbeat {
+        /// The claim.
+        claim: ClaimId,
+        /// The hash of its token.
+        token: TokenHash,
+    },
+    /// Record what a step returned.
+    Complete {
+        /// The run.
+        run: RunId,
+        /// What the worker says.
+        completing: Completing,
+    },
+    /// Record that a step failed.
+    Fail {
+        /// The run.
+        run: RunId,
+        /// What the worker says.
+        failing: Box<Failing>,
+    },
+    /// Give back a claim whose step never began.
+    GiveBack {
+        /// The claim.
+        claim: ClaimId,
+        /// The hash of its token.
+        token: TokenHash,
+    },
+    /// Start a child inside a step.
+    StartChild {
+        /// The parent.
+        run: RunId,
+        /// What the worker says.
+        starting: Box<StartingChild>,
+    },
+    /// End a run from outside.
+    Cancel {
+        /// The run.
+        run: RunId,
+        /// The client's request.
+        request: RequestId,
+        /// Whether its open children end too.
+        cascade: bool,
+        /// Why.
+        reason: Arc<ErrorInfo>,
+    },
+    /// A fenced signal: end the wait that has this token, if it is due.
+    Wake {
+        /// The run.
+        run: RunId,
+        /// The wait's token.
+        token: u64,
+    },
+    /// An intent from outside: schedule this attempt.
+    Schedule {
+        /// The run.
+        run: RunId,
+        /// The attempt.
+        intent: Scheduled,
+    },
+    /// The notifier was told of an attempt.
+    Notified {
+        /// The run.
+        run: RunId,
+        /// The cursor.
+        cursor: u16,
+        /// The attempt.
+        turn: u32,
+    },
+    /// Put a run's dead letters back.
+    Requeue {
+        /// The run.
+        run: RunId,
+    },
+    /// Give up a run that is a dead letter.
+    Discard {
+        /// The run.
+        run: RunId,
+    },
+    /// Remove a terminal run.
+    Purge {
+        /// The run.
+        run: RunId,
+    },
+    /// Bring a torn run in order.
+    Recover {
+        /// The run.
+        run: RunId,
+        /// Its journal, for children that were asked for and never began.
+        journal: Vec<Row>,
+    },
+    /// Tell me when the run has ended.
+    Watch {
+        /// The run.
+        run: RunId,
+    },
+    /// Show me the run as it stands.
+    Show {
+        /// The run.
+        run: RunId,
+    },
+}
+
+impl Command {
+    /// The run that must be in memory before the command can be decided; `None` for a start.
+    #[must_use]
+    pub fn run(&self) -> Option<RunId> {
+        match self {
+            Self::Start { .. } => None,
+            Self::Signal { run, .. }
+            | Self::Complete { run, .. }
+            | Self::Fail { run, .. }
+            | Self::StartChild { run, .. }
+            | Self::Cancel { run, .. }
+            | Self::Wake { run, .. }
+            | Self::Schedule { run, .. }
+            | Self::Notified { run, .. }
+            | Self::Requeue { run }
+            | Self::Discard { run }
+            | Self::Purge { run }
+            | Self::Recover { run, .. }
+            | Self::Watch { run }
+            | Self::Show { run } => Some(*run),
+            Self::Heartbeat { claim, .. } | Self::GiveBack { claim, .. } => Some(claim.run),
+        }
+    }
+}
+
+/// What a caller is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// To a start.
+    Started(StartAnswer),
+    /// To a signal.
+    Signalled(signal::Accepted),
+    /// To a heartbeat: when the lease ends now.
+    Extended {
+        /// When.
+        lease_until: Timestamp,
+    },
+    /// To a completion, failure, cancel and the like: it is recorded, and the run's revision then.
+    Recorded {
+        /// The run's revision.
+        rev: Rev,
+        /// Whether it had been recorded before.
+        duplicate: bool,
+    },
+    /// To a child start.
+    Child(RunId),
+    /// To a watch: the run has ended.
+    Ended(Box<Ending>),
+    /// To a show.
+    Run(Box<Run>),
+    /// No.
+    Refused(Refusal),
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ending {
+    /// The run.
+    pub run: RunId,
+    /// Its terminal status.
+    pub status: Status,
+    /// Its result.
+    pub result: Option<Payload>,
+    /// Its error.
+    pub error: Option<Arc<ErrorInfo>>,
+}
+
+/// An attempt, handed to the worker that claimed it.
+#[derive(Clone, Debug)]
+pub struct Dispatch {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The claim.
+    pub claim: ClaimId,
+    /// The run's identity and how it was started.
+    pub started: Arc<crate::Started>,
+    /// Which life of the run.
+    pub epoch: u32,
+    /// The step to execute.
+    pub step: Str,
+    /// How many steps the cursor has entered: stable across attempts.
+    pub visit: u32,
+    /// The attempt's number: with run and cursor, the runnable key.
+    pub turn: u32,
+    /// The cursor.
+    pub cursor: u16,
+    /// Attempts of this step that failed or asked to be replayed.
+    pub retries: u32,
+    /// Attempts of this step whose worker was lost.
+    pub reclaims: u32,
+    /// What ended the wait before it, if there was one.
+    pub woken_by: Option<WakeReason>,
+    /// The run's state.
+    pub state: Payload,
+    /// The signals in its inbox.
+    pub signals: Vec<Signal>,
+    /// Its children.
+    pub children: Vec<Child>,
+    /// When the lease ends unless it is extended.
+    pub lease_until: Timestamp,
+}
+
+/// What leaves a shard once the position it was decided on is durable.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// An answer to a caller.
+    Answer(Ticket, Answer),
+    /// An attempt for a worker.
+    Dispatch(Box<Dispatch>),
+    /// A claim ended without its worker: let the step know.
+    Revoked(ClaimId),
+    /// An attempt can be claimed; for the notifier, if one is configured.
+    Scheduled {
+        /// The run.
+        run: RunId,
+        /// The attempt.
+        intent: Scheduled,
+        /// Its queue.
+        queue: Str,
+    },
+    /// An envelope for a shard.
+    Deliver(Envelope),
+}
+
+/// What a shard needs from the store before it can go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// A run.
+    Run(RunId),
+    /// The run that occupies a business key, by the key's full identity.
+    Key(String),
+    /// Deadlines of runs outside memory, from this instant on.
+    Due {
+        /// From here on.
+        from: Timestamp,
+    },
+    /// Ready attempts outside memory.
+    Ready,
+}
+
+/// What must be appended, whole or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// The shard.
+    pub shard: ShardId,
+    /// The ownership under which it is written.
+    pub epoch: ShardEpoch,
+    /// The rows, with dense positions.
+    pub rows: Vec<Row>,
+    /// Envelopes to other shards, or to runs outside memory.
+    pub envelopes: Vec<Envelope>,
+    /// For each sender, the last envelope consumed.
+    pub consumed: Vec<(ShardId, u64)>,
+    /// Envelopes that could not be processed and are set aside.
+    pub dead: Vec<DeadEnvelope>,
+}
+
+impl Batch {
+    /// Whether there is nothing to append.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.envelopes.is_empty() && self.consumed.is_empty()
+    }
+}
+
+/// What is written behind: the index rows of runs that changed, and how far they are complete.
+#[derive(Clone, Debug, Default)]
+pub struct Flush {
+    /// The shard.
+    pub shard: ShardId,
+    /// The ownership under which it is written.
+    pub epoch: ShardEpoch,
+    /// Index rows cover the log up to here.
+    pub through: Seq,
+    /// Runs that changed.
+    pub records: Vec<Record>,
+    /// Runs that were purged.
+    pub purged: Vec<(RunId, Seq)>,
+}
+
+/// A run's index row: what finds it again, and its folded state.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The run.
+    pub run: RunId,
+    /// The position of its last journal row.
+    pub head: Seq,
+    /// The revision it is folded to.
+    pub rev: Rev,
+    /// Its tenant.
+    pub namespace: Str,
+    /// Its workflow.
+    pub workflow: Str,
+    /// Its version.
+    pub version: u32,
+    /// Its queue.
+    pub queue: Str,
+    /// Its status.
+    pub status: Status,
+    /// Its step.
+    pub step: Option<Str>,
+    /// Its business key.
+    pub key: Option<Str>,
+    /// The full identity of the key it occupies now.
+    pub occupies: Option<String>,
+    /// Its parent.
+    pub parent: Option<RunId>,
+    /// When it was started.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// When something happens to it by itself.
+    pub due: Option<Timestamp>,
+    /// Its place among ready attempts: priority, eligible since, arrival.
+    pub ready: Option<(i32, Timestamp, Seq)>,
+    /// Whether it only holds a key for a run elsewhere.
+    pub reservation: bool,
+    /// Its folded state, as JSON.
+    pub checkpoint: Vec<u8>,
+}

@@ -1,0 +1,128 @@
+//! Commit: batches leave to be appended; what depends on them leaves when they are durable.
+
+use core::mem;
+
+use super::{Batch, Flush, Output, Shard};
+use crate::{RunId, Seq, Timestamp};
+
+impl Shard {
+    /// Takes the batch gathered so far. Everything in it must be appended, whole, after all batches before it.
+    pub fn seal(&mut self) -> Option<Batch> {
+        if self.batch.is_empty() || self.bug.is_some() {
+            return None;
+        }
+        let next = Batch {
+            shard: self.batch.shard,
+            epoch: self.batch.epoch,
+            ..Batch::default()
+        };
+        self.batch_number += 1;
+        self.sealed = self.head;
+        Some(mem::replace(&mut self.batch, next))
+    }
+
+    /// How many rows wait to be sealed.
+    #[must_use]
+    pub fn gathered(&self) -> usize {
+        self.batch.rows.len()
+    }
+
+    /// Whether something waits to be sealed.
+    #[must_use]
+    pub fn wants_append(&self) -> bool {
+        !self.batch.is_empty()
+    }
+
+    /// The last position that was sealed.
+    #[must_use]
+    pub fn sealed(&self) -> Seq {
+        self.sealed
+    }
+
+    /// The batch sealed last, and its envelopes, are durable.
+    pub fn durable(&mut self, now: Timestamp, batch: Batch) {
+        self.advance(now);
+        let through = batch.rows.last().map_or(self.durable, |row| row.seq);
+        self.durable = self.durable.max(through);
+        while let Some((seq, _)) = self.release.front() {
+            // With nothing of its own in the log, an output that hangs on an envelope waits for its batch.
+            if *seq > self.durable {
+                break;
+            }
+            let Some((_, mut output)) = self.release.pop_front() else {
+                break;
+            };
+            if let Output::Dispatch(dispatch) = &mut output {
+                self.delivered(dispatch);
+            }
+            self.outputs.push(output);
+        }
+        self.outputs
+            .extend(batch.envelopes.into_iter().map(Output::Deliver));
+    }
+
+    /// How many runs have index rows that are behind.
+    #[must_use]
+    pub fn behind(&self) -> usize {
+        self.dirty.len() + self.purged.len()
+    }
+
+    /// Takes the index rows of all runs that changed. They must be written after the batch sealed last, so
+    /// nothing may be gathered that is not sealed.
+    pub fn flush(&mut self) -> Option<Flush> {
+        if self.behind() == 0 || !self.batch.is_empty() || self.bug.is_some() {
+            return None;
+        }
+        let dirty = mem::take(&mut self.dirty);
+        let mut records = alloc::vec::Vec::with_capacity(dirty.len());
+        for id in &dirty {
+            if let Some(resident) = self.runs.get_mut(id) {
+                resident.dirty = false;
+                records.push(resident.record());
+            }
+        }
+        self.flushing = dirty;
+        let purged = mem::take(&mut self.purged);
+        Some(Flush {
+            shard: self.config.id,
+            epoch: self.config.epoch,
+            through: self.sealed,
+            records,
+            purged,
+        })
+    }
+
+    /// The last flush is durable: runs that nobody needs leave memory.
+    pub fn flushed(&mut self) {
+        let flushed = mem::take(&mut self.flushing);
+        for id in flushed {
+            self.evict(id);
+        }
+        let runs = &self.runs;
+        self.deadlines.trim(|run| runs.contains_key(&run));
+    }
+
+    /// Drops a run from memory if it may leave. Its answers have left: they hang on positions that the flush
+    /// came after.
+    fn evict(&mut self, id: RunId) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        if !resident.may_leave() || self.waiting_runs.contains_key(&id) || self.beginning.contains_key(&id) {
+            return;
+        }
+        let (armed, occupies) = (resident.armed, resident.occupies);
+        let due = resident.due(self.now);
+        let started = resident.run.started.clone();
+        self.runs.remove(&id);
+        if let Some(armed) = armed {
+            self.deadlines.disarm(armed, id);
+        }
+        if let Some(due) = due {
+            self.deadlines.park(due, id);
+        }
+        if let (true, Some(key)) = (occupies && started.reservation.is_none(), &started.spec.key) {
+            self.keys.remove(&started.spec.key_identity(&key.key));
+        }
+    }
+}

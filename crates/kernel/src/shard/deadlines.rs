@@ -1,0 +1,98 @@
+//! The one deadline index: for every run the earliest instant at which something must happen to it by itself.
+//!
+//! Entries are lazy: one that comes too early is looked at and re-armed, so that a lease that moves forward
+//! with every step costs nothing. Runs outside memory keep their entries only up to a horizon; what is due
+//! later stays in the store and is read when the horizon comes near.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use crate::limits::DUE_WINDOW_MAX;
+use crate::{RunId, Timestamp};
+
+/// The deadlines of a shard.
+#[derive(Debug)]
+pub struct Deadlines {
+    entries: BTreeSet<(Timestamp, RunId)>,
+    /// Deadlines of runs outside memory beyond this instant are only in the store. `None`: there are none.
+    horizon: Option<Timestamp>,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            entries: BTreeSet::new(),
+            horizon: None,
+        }
+    }
+}
+
+impl Deadlines {
+    /// Arms an entry.
+    pub fn arm(&mut self, at: Timestamp, run: RunId) {
+        self.entries.insert((at, run));
+    }
+
+    /// Removes an entry.
+    pub fn disarm(&mut self, at: Timestamp, run: RunId) {
+        self.entries.remove(&(at, run));
+    }
+
+    /// Takes the earliest entry that is due.
+    pub fn pop_due(&mut self, now: Timestamp) -> Option<RunId> {
+        let (at, run) = *self.entries.first()?;
+        if at > now {
+            return None;
+        }
+        self.entries.remove(&(at, run));
+        Some(run)
+    }
+
+    /// The next instant at which something is due, in memory or beyond the horizon.
+    pub fn next(&self) -> Option<Timestamp> {
+        let first = self.entries.first().map(|(at, _)| *at);
+        match (first, self.horizon) {
+            (Some(first), Some(horizon)) => Some(first.min(horizon)),
+            (first, horizon) => first.or(horizon),
+        }
+    }
+
+    /// Whether the store must be asked for what is due after the horizon, and from where.
+    pub fn wants_page(&self, now: Timestamp) -> Option<Timestamp> {
+        self.horizon.filter(|horizon| *horizon <= now)
+    }
+
+    /// Says that deadlines of runs outside memory beyond `horizon` are only in the store.
+    pub fn set_horizon(&mut self, horizon: Option<Timestamp>) {
+        self.horizon = horizon;
+    }
+
+    /// Keeps the entry of a run that leaves memory, or leaves it to the store when it lies beyond the horizon.
+    pub fn park(&mut self, at: Timestamp, run: RunId) {
+        if self.horizon.is_some_and(|horizon| at > horizon) {
+            self.entries.remove(&(at, run));
+        } else {
+            self.entries.insert((at, run));
+        }
+    }
+
+    /// Leaves the far entries of runs outside memory to the store, so that memory stays bounded.
+    pub fn trim(&mut self, resident: impl Fn(RunId) -> bool) {
+        if self.entries.len() < 2 * DUE_WINDOW_MAX {
+            return;
+        }
+        let far: Vec<(Timestamp, RunId)> = self
+            .entries
+            .iter()
+            .skip(DUE_WINDOW_MAX)
+            .filter(|(_, run)| !resident(*run))
+            .copied()
+            .collect();
+        for entry in &far {
+            self.entries.remove(entry);
+        }
+        if let Some((first, _)) = far.first() {
+            self.horizon = Some(self.horizon.map_or(*first, |horizon| horizon.min(*first)));
+        }
+    }
+}

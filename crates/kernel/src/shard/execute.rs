@@ -1,0 +1,241 @@
+//! Execute: a command meets its run, which is in memory.
+
+use alloc::boxed::Box;
+
+use super::{Answer, Command, Ending, Shard, Ticket};
+use crate::transition::{
+    Transition, anomaly, cancel, child, claim, complete, dead_letter, fail, heartbeat, purge, recover,
+    schedule, signal, wake,
+};
+use crate::{Fact, Facts, Refusal, Row, Run, RunId, TurnRef};
+
+/// How a run ended, for those who wait for it.
+pub(super) fn ending(run: &Run) -> Ending {
+    let status = run.status();
+    let error = run.last_error.clone().filter(|_| status != crate::Status::Done);
+    Ending {
+        run: run.id,
+        status,
+        result: run.result.clone(),
+        error,
+    }
+}
+
+impl Shard {
+    pub(super) fn execute(&mut self, ticket: Option<Ticket>, id: RunId, command: Command) {
+        let now = self.now;
+        let Some(resident) = self.runs.get_mut(&id) else {
+            return self.answer(ticket, Answer::Refused(Refusal::NotFound { run: id }));
+        };
+        let run = &resident.run;
+        if run.is_reservation() && !matches!(command, Command::Show { .. }) {
+            return self.answer(ticket, Answer::Refused(Refusal::NotFound { run: id }));
+        }
+        let decided = match command {
+            Command::Start { .. } => return,
+            Command::Complete { completing, .. } => complete::decide(run, &completing, now),
+            Command::Fail { failing, .. } => fail::decide(run, &failing, now),
+            Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
+            Command::Heartbeat { claim, token } => match heartbeat::decide(run, claim.number, token, now) {
+                Ok((lease_until, transition)) => {
+                    heartbeat::extend(&mut resident.run, claim.number, lease_until);
+                    self.transact(id, transition);
+                    return self.answer(ticket, Answer::Extended { lease_until });
+                }
+                Err(refusal) => Err(refusal),
+            },
+            Command::GiveBack { claim, token } => claim::give_back(run, claim.number, token, now),
+            Command::StartChild { starting, .. } => match child::decide_start(run, &starting, now) {
+                Ok((child, transition)) => {
+                    self.transact(id, transition);
+                    self.pump();
+                    return self.answer(ticket, Answer::Child(child));
+                }
+                Err(refusal) => Err(refusal),
+            },
+            Command::Cancel {
+                request,
+                cascade,
+                reason,
+                ..
+            } => {
+                // Asking twice is ordinary: it is answered, not recorded as an anomaly.
+                match cancel::decide(run, request, cascade, &reason) {
+                    Err(refusal) => return self.answer(ticket, Answer::Refused(refusal)),
+                    decided => decided,
+                }
+            }
+            Command::Wake { token, .. } => match wake::decide(run, token, now) {
+                Err(refusal @ Refusal::StaleToken { .. }) => {
+                    return self.answer(ticket, Answer::Refused(refusal));
+                }
+                decided => decided,
+            },
+            Command::Schedule { intent, .. } => {
+                let facts = schedule::decide(run, &intent, now);
+                Ok(Transition {
+                    facts,
+                    messages: alloc::vec::Vec::new(),
+                })
+            }
+            Command::Notified { cursor, turn, .. } => self.notified(id, cursor, turn),
+            Command::Requeue { .. } => dead_letter::requeue(run),
+            Command::Discard { .. } => dead_letter::discard(run),
+            Command::Purge { .. } => return self.execute_purge(ticket, id),
+            Command::Recover { journal, .. } => return self.execute_recover(ticket, id, &journal),
+            Command::Watch { .. } => return self.execute_watch(ticket, id),
+            Command::Show { .. } => {
+                let shown = Box::new(run.clone());
+                return self.answer(ticket, Answer::Run(shown));
+            }
+        };
+        self.conclude(ticket, id, decided);
+    }
+
+    /// Records what was decided, or refuses; a refused lifecycle message is kept as an anomaly.
+    fn conclude(&mut self, ticket: Option<Ticket>, id: RunId, decided: Result<Transition, Refusal>) {
+        match decided {
+            Ok(transition) => {
+                let duplicate = transition.is_empty();
+                self.transact(id, transition);
+                self.pump();
+                let rev = self
+                    .runs
+                    .get(&id)
+                    .map(|resident| resident.run.rev)
+                    .unwrap_or_default();
+                self.answer(ticket, Answer::Recorded { rev, duplicate });
+            }
+            Err(refusal) => {
+                let seen = self
+                    .runs
+                    .get(&id)
+                    .and_then(|resident| anomaly::of_refusal(&resident.run, &refusal));
+                self.record_anomaly(id, seen);
+                self.answer(ticket, Answer::Refused(refusal));
+            }
+        }
+    }
+
+    fn record_anomaly(&mut self, id: RunId, seen: Option<Fact>) {
+        if let Some(fact) = seen {
+            self.transact(
+                id,
+                Transition {
+                    facts: Facts::from_iter([fact]),
+                    messages: alloc::vec::Vec::new(),
+                },
+            );
+        }
+    }
+
+    fn execute_signal(&mut self, ticket: Option<Ticket>, id: RunId, sent: &signal::Sent) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        match signal::decide(&resident.run, sent) {
+            Ok((accepted, transition)) => {
+                self.transact(id, transition);
+                self.answer(ticket, Answer::Signalled(accepted));
+            }
+            Err(refusal) => self.answer(ticket, Answer::Refused(refusal)),
+        }
+    }
+
+    fn execute_watch(&mut self, ticket: Option<Ticket>, id: RunId) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        if resident.run.end.is_some() {
+            let ended = Box::new(ending(&resident.run));
+            self.answer(ticket, Answer::Ended(ended));
+        } else if let Some(ticket) = ticket {
+            self.watchers.entry(id).or_default().push(ticket);
+        }
+    }
+
+    fn execute_purge(&mut self, ticket: Option<Ticket>, id: RunId) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        match purge::decide(&resident.run) {
+            Ok(transition) => {
+                let rev = resident.run.rev;
+                if let Some(reservation) = resident.run.started.reservation {
+                    self.messages
+                        .push_back(crate::envelope::Message::KeyFreed { reservation });
+                }
+                self.transact(id, transition);
+                let head = self.head;
+                self.forget(id, head);
+                self.answer(
+                    ticket,
+                    Answer::Recorded {
+                        rev,
+                        duplicate: false,
+                    },
+                );
+            }
+            Err(refusal) => self.answer(ticket, Answer::Refused(refusal)),
+        }
+    }
+
+    /// Brings a torn run in order, one missing piece after the other, each under the revision before it.
+    fn execute_recover(&mut self, ticket: Option<Ticket>, id: RunId, journal: &[Row]) {
+        let mut changed = false;
+        while let Some(resident) = self.runs.get(&id) {
+            let transition = recover::decide(&resident.run, self.now);
+            if transition.is_empty() {
+                let begin = child::begin_again(&resident.run, journal);
+                self.messages.extend(begin);
+                break;
+            }
+            changed = true;
+            self.transact(id, transition);
+        }
+        self.pump();
+        let rev = self
+            .runs
+            .get(&id)
+            .map(|resident| resident.run.rev)
+            .unwrap_or_default();
+        self.answer(
+            ticket,
+            Answer::Recorded {
+                rev,
+                duplicate: !changed,
+            },
+        );
+    }
+
+    fn notified(&self, id: RunId, cursor: u16, turn: u32) -> Result<Transition, Refusal> {
+        let Some(resident) = self.runs.get(&id) else {
+            return Ok(Transition::default());
+        };
+        let run = &resident.run;
+        if let Some(end) = &run.end {
+            return Err(Refusal::RunOver {
+                run: id,
+                status: end.status,
+            });
+        }
+        // A wake-up for an attempt that was never scheduled points at nothing.
+        let known = run
+            .cursors
+            .get(usize::from(cursor))
+            .is_some_and(|at| at.turn >= turn && turn > 0);
+        let fact = if known {
+            Some(Fact::Notified(TurnRef { cursor, turn }))
+        } else {
+            anomaly::fact(
+                run,
+                "unknown_runnable_intent",
+                "a wake-up named an attempt that was never scheduled",
+            )
+        };
+        Ok(Transition {
+            facts: fact.into_iter().collect(),
+            messages: alloc::vec::Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,295 @@
+//! Load: runs and keys outside memory come back on demand. Commands for a run that is being loaded wait, in order.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::messages::Known;
+use super::resident::Resident;
+use super::{Answer, Command, Load, Shard, Ticket};
+use crate::limits::WAITING_COMMANDS_MAX;
+use crate::transition::{expire, heartbeat, start};
+use crate::{Phase, Refusal, Row, Run, RunId, Seq, Timestamp};
+
+/// A command that waits for a run or key.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) ticket: Option<Ticket>,
+    pub(super) command: Command,
+}
+
+/// What the store had.
+#[derive(Debug)]
+pub enum Loaded {
+    /// The run, and the position of its last row.
+    Run(Box<Run>, Seq),
+    /// No such run.
+    Missing,
+    /// A run whose record is damaged.
+    Corrupt(String),
+}
+
+impl Shard {
+    /// Executes the command if its run is in memory, else has it loaded first.
+    pub(super) fn execute_or_load(&mut self, ticket: Option<Ticket>, command: Command) {
+        let Some(id) = command.run() else { return };
+        if self.runs.contains_key(&id) && !self.waiting_runs.contains_key(&id) {
+            return self.execute(ticket, id, command);
+        }
+        self.wait_for_run(id, Waiting { ticket, command });
+    }
+
+    pub(super) fn wait_for_run(&mut self, id: RunId, waiting: Waiting) {
+        match self.waiting_runs.get_mut(&id) {
+            Some(queue) if queue.len() >= WAITING_COMMANDS_MAX => {
+                let what = "the list of commands waiting for the run".into();
+                let refusal = Refusal::Busy {
+                    what,
+                    limit: WAITING_COMMANDS_MAX as u64,
+                };
+                self.answer(waiting.ticket, Answer::Refused(refusal));
+            }
+            Some(queue) => queue.push(waiting),
+            None => {
+                self.waiting_runs.insert(id, alloc::vec![waiting]);
+                self.loads.push(Load::Run(id));
+            }
+        }
+    }
+
+    /// The store's answer to a load of a run.
+    pub fn loaded_run(&mut self, now: Timestamp, id: RunId, loaded: Loaded) {
+        self.advance(now);
+        let waiting = self.waiting_runs.remove(&id).unwrap_or_default();
+        let corrupt = match &loaded {
+            Loaded::Corrupt(found) => Some(found.clone()),
+            Loaded::Run(..) | Loaded::Missing => None,
+        };
+        match loaded {
+            Loaded::Run(run, head) => {
+                self.adopt(*run, head);
+                for Waiting { ticket, command } in waiting {
+                    match command {
+                        Command::Start { .. } => {
+                            self.answer(ticket, Answer::Started(start::StartAnswer::Created(id)));
+                        }
+                        command => self.execute(ticket, id, command),
+                    }
+                }
+                self.expire(id);
+            }
+            Loaded::Missing => {
+                for Waiting { ticket, command } in waiting {
+                    match command {
+                        Command::Start { request, spec } if !self.runs.contains_key(&id) => {
+                            self.start_unseen(ticket, request, spec);
+                        }
+                        Command::Start { .. } => {
+                            self.answer(ticket, Answer::Started(start::StartAnswer::Created(id)))
+                        }
+                        _ => self.answer(ticket, Answer::Refused(Refusal::NotFound { run: id })),
+                    }
+                }
+            }
+            Loaded::Corrupt(found) => {
+                for Waiting { ticket, .. } in waiting {
+                    self.answer(
+                        ticket,
+                        Answer::Refused(Refusal::Corrupt {
+                            run: id,
+                            found: found.clone(),
+                        }),
+                    );
+                }
+            }
+        }
+        let known = corrupt
+            .as_deref()
+            .map_or(Known::Run(id), |found| Known::Corrupt(id, found));
+        self.consume_inbound(&known);
+        self.pump();
+    }
+
+    /// The store's answer to a load of a key: the run that occupies it, if there is one.
+    pub fn loaded_key(&mut self, now: Timestamp, identity: &str, holder: Option<(Run, Seq)>) {
+        self.advance(now);
+        if let Some((run, head)) = holder
+            && !self.keys.contains_key(identity)
+        {
+            self.adopt(run, head);
+        }
+        for Waiting { ticket, command } in self.waiting_keys.remove(identity).unwrap_or_default() {
+            if let Command::Start { request, spec } = command {
+                self.start_keyed(ticket, request, spec);
+            }
+        }
+        self.consume_inbound(&Known::Key(identity));
+        self.pump();
+    }
+
+    /// The store's answer to a load of deadlines: those from the asked instant on, in order, and where the next
+    /// ones begin, if there are more.
+    pub fn loaded_due(&mut self, now: Timestamp, due: &[(Timestamp, RunId)], more_from: Option<Timestamp>) {
+        self.advance(now);
+        self.paging_due = false;
+        self.deadlines.set_horizon(more_from);
+        for (at, run) in due {
+            if !self.runs.contains_key(run) {
+                self.deadlines.arm(*at, *run);
+            }
+        }
+    }
+
+    /// Takes a run into memory as the store has it. A run that is there already stays as it is.
+    pub fn adopt(&mut self, run: Run, head: Seq) {
+        let id = run.id;
+        if self.runs.contains_key(&id) {
+            return;
+        }
+        let mut resident = Resident::new(run, head);
+        for cursor in &mut resident.run.cursors {
+            let lease_ms = cursor.claimant.as_ref().map_or(0, |by| by.lease_ms);
+            if let Phase::Claimed(claim) = &mut cursor.phase {
+                // Whoever owned the shard before may have extended the lease in memory: a full one again.
+                claim.extended_until = self.opened_at.after(lease_ms);
+            }
+        }
+        self.runs.insert(id, Box::new(resident));
+        self.settle(id);
+    }
+
+    /// Folds a row of the log that is newer than the index rows: the run, if it is in memory, or begins with it.
+    ///
+    /// # Errors
+    /// When the row does not follow the run's rows before it.
+    pub fn replay(&mut self, row: &Row) -> Result<(), String> {
+        let id = row.run;
+        if matches!(row.facts.first(), Some(crate::Fact::Purged)) {
+            self.forget(id, row.seq);
+            return Ok(());
+        }
+        match self.runs.get_mut(&id) {
+            None if row.rev.0 == 1 || matches!(row.facts.first(), Some(crate::Fact::Compacted(_))) => {
+                let run = Run::begin(row).map_err(|bad| alloc::format!("{id}: {bad}"))?;
+                self.runs.insert(id, Box::new(Resident::new(run, row.seq)));
+            }
+            None => return Err(alloc::format!("{id}: its journal begins at rev {}", row.rev.0)),
+            Some(resident) if row.rev <= resident.run.rev => return Ok(()),
+            Some(resident) if row.rev.0 != resident.run.rev.0 + 1 => {
+                return Err(alloc::format!(
+                    "{id}: rev {} follows rev {}",
+                    row.rev.0,
+                    resident.run.rev.0
+                ));
+            }
+            Some(resident) => {
+                resident.run.apply_row(row);
+                resident.head = row.seq;
+            }
+        }
+        if let Some(resident) = self.runs.get_mut(&id)
+            && !resident.dirty
+        {
+            resident.dirty = true;
+            self.dirty.push(id);
+        }
+        Ok(())
+    }
+
+    /// After replay: every run that was folded takes its place, and claims of processes that are gone end.
+    pub fn replayed(&mut self, now: Timestamp) {
+        self.advance(now);
+        for id in self.dirty.clone() {
+            self.rearm(id);
+            self.settle(id);
+        }
+    }
+
+    /// Ends the claims of local workers of processes other than this one, for a run in memory.
+    pub fn end_lost_claims(&mut self, id: RunId) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        let transition = expire::decide_process_lost(&resident.run, &self.config.process, &self.config.node);
+        self.transact(id, transition);
+        self.pump();
+    }
+
+    /// Every run in memory that holds a claim.
+    #[must_use]
+    pub fn claimed_runs(&self) -> Vec<RunId> {
+        let mut ids: Vec<RunId> = self
+            .runs
+            .iter()
+            .filter(|(_, resident)| {
+                resident
+                    .run
+                    .cursors
+                    .iter()
+                    .any(|cursor| matches!(cursor.phase, Phase::Claimed(_)))
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        ids.sort();
+        ids
+    }
+
+    fn rearm(&mut self, id: RunId) {
+        let opened_at = self.opened_at;
+        let Some(resident) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let held: Vec<(u32, u64)> = resident
+            .run
+            .cursors
+            .iter()
+            .filter_map(|cursor| match &cursor.phase {
+                Phase::Claimed(claim) => {
+                    Some((claim.number, cursor.claimant.as_ref().map_or(0, |by| by.lease_ms)))
+                }
+                _ => None,
+            })
+            .collect();
+        for (claim, lease_ms) in held {
+            heartbeat::extend(&mut resident.run, claim, opened_at.after(lease_ms));
+        }
+    }
+
+    /// Lets everything happen that is due for a run, loading it if it must.
+    pub(super) fn expire(&mut self, id: RunId) {
+        let Some(resident) = self.runs.get_mut(&id) else {
+            // The deadline of a run outside memory: bring it back, and look then.
+            if !self.waiting_runs.contains_key(&id) {
+                self.waiting_runs.insert(id, Vec::new());
+                self.loads.push(Load::Run(id));
+            }
+            return;
+        };
+        resident
+            .armed
+            .take()
+            .iter()
+            .for_each(|armed| self.deadlines.disarm(*armed, id));
+        let transition = expire::decide(&resident.run, &self.config.node, self.now);
+        if transition.is_empty() {
+            self.settle(id);
+        } else {
+            self.transact(id, transition);
+        }
+    }
+
+    /// Drops a purged run.
+    pub(super) fn forget(&mut self, id: RunId, head: Seq) {
+        if let Some(resident) = self.runs.remove(&id) {
+            resident
+                .armed
+                .iter()
+                .for_each(|armed| self.deadlines.disarm(*armed, id));
+            if let (true, Some(key)) = (resident.occupies, &resident.run.started.spec.key) {
+                self.keys
+                    .remove(&resident.run.started.spec.key_identity(&key.key));
+            }
+        }
+        self.purged.push((id, head));
+    }
+}

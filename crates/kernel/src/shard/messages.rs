@@ -1,0 +1,235 @@
+//! Messages: from run to run within the batch when both are here and in memory, else by durable envelope.
+
+use alloc::vec::Vec;
+
+use super::{Load, Shard};
+use crate::envelope::{DeadEnvelope, Envelope, Message};
+use crate::transition::{Transition, cancel, child, start};
+use crate::{ChildAnswered, Fact, Facts, RunId, ShardId};
+
+/// What the store just said.
+pub(super) enum Known<'a> {
+    /// Nothing.
+    Nothing,
+    /// This run is in memory now, or does not exist.
+    Run(RunId),
+    /// This run's record is damaged.
+    Corrupt(RunId, &'a str),
+    /// Whoever occupies this key is in memory now, or nobody does.
+    Key(&'a str),
+}
+
+impl Shard {
+    /// Takes in an envelope from a shard. One that was consumed before is ignored; the rest are consumed in order.
+    pub fn receive(&mut self, now: crate::Timestamp, envelope: Envelope) {
+        self.advance(now);
+        let sender = usize::from(envelope.from.0);
+        let last = self.inbound[sender]
+            .back()
+            .map_or(self.config.consumed[sender], |back| back.number);
+        if envelope.number == last + 1 {
+            self.inbound[sender].push_back(envelope);
+        }
+        self.consume_inbound(&Known::Nothing);
+        self.pump();
+    }
+
+    /// Delivers every queued message: at once where the target is in memory, by envelope elsewhere.
+    pub(super) fn pump(&mut self) {
+        while let Some(message) = self.messages.pop_front() {
+            let home = self.home(message.slot());
+            if home == self.config.id && self.is_at_hand(&message) {
+                self.obey(message);
+            } else {
+                self.send(home, message);
+            }
+        }
+    }
+
+    fn send(&mut self, to: ShardId, message: Message) {
+        let sent = &mut self.config.sent[usize::from(to.0)];
+        *sent += 1;
+        let envelope = Envelope {
+            from: self.config.id,
+            to,
+            number: *sent,
+            message,
+        };
+        self.batch.envelopes.push(envelope);
+    }
+
+    /// Consumes what can be consumed, in order per sender. The first envelope whose target must be loaded holds up
+    /// those behind it; `known` is what was just loaded, or just found not to exist.
+    pub(super) fn consume_inbound(&mut self, known: &Known<'_>) {
+        for sender in 0..self.inbound.len() {
+            while let Some(envelope) = self.inbound[sender].front() {
+                if !self.can_obey(&envelope.message, known) {
+                    let need = self.need(&envelope.message);
+                    self.load_for_inbound(need);
+                    break;
+                }
+                let Some(envelope) = self.inbound[sender].pop_front() else {
+                    break;
+                };
+                self.config.consumed[sender] = envelope.number;
+                self.note_consumed(envelope.from, envelope.number);
+                if let (Known::Corrupt(run, found), Some(target)) = (known, envelope.message.target())
+                    && *run == target
+                {
+                    self.batch.dead.push(DeadEnvelope {
+                        envelope,
+                        reason: (*found).into(),
+                    });
+                } else {
+                    self.obey(envelope.message);
+                }
+            }
+        }
+    }
+
+    fn load_for_inbound(&mut self, need: Load) {
+        match &need {
+            Load::Run(run) if !self.waiting_runs.contains_key(run) => {
+                self.waiting_runs.insert(*run, Vec::new());
+                self.loads.push(need);
+            }
+            Load::Key(identity) if !self.waiting_keys.contains_key(identity) => {
+                self.waiting_keys.insert(identity.clone(), Vec::new());
+                self.loads.push(need);
+            }
+            _ => {}
+        }
+    }
+
+    /// What must be loaded before the message can be obeyed.
+    fn need(&self, message: &Message) -> Load {
+        match message {
+            Message::AdmitChild { child, started, .. } => match &started.spec.key {
+                Some(key) => Load::Key(started.spec.key_identity(&key.key)),
+                None => Load::Run(*child),
+            },
+            Message::Begin { run, .. } | Message::Cancel { run, .. } | Message::ParentPurged { run, .. } => {
+                Load::Run(*run)
+            }
+            Message::Begun { reservation } | Message::KeyFreed { reservation } => Load::Run(*reservation),
+            Message::ChildAnswered { parent, .. } | Message::ChildEnded { parent, .. } => Load::Run(*parent),
+        }
+    }
+
+    fn note_consumed(&mut self, sender: ShardId, number: u64) {
+        match self.batch.consumed.iter_mut().find(|(known, _)| *known == sender) {
+            Some((_, last)) => *last = number,
+            None => self.batch.consumed.push((sender, number)),
+        }
+    }
+
+    /// Whether everything the message needs is in memory, or known not to exist.
+    fn can_obey(&self, message: &Message, known: &Known<'_>) -> bool {
+        match (self.need(message), known) {
+            (Load::Run(run), Known::Run(id) | Known::Corrupt(id, _)) if run == *id => true,
+            (Load::Key(identity), Known::Key(key)) if identity == **key => true,
+            (Load::Run(run), _) => self.runs.contains_key(&run),
+            (Load::Key(identity), _) => self
+                .keys
+                .get(&identity)
+                .is_some_and(|holder| self.runs.contains_key(holder)),
+            (Load::Due { .. } | Load::Ready, _) => false,
+        }
+    }
+
+    /// Whether a message can be delivered within the batch: its target is in memory, or certain to be new.
+    fn is_at_hand(&mut self, message: &Message) -> bool {
+        self.can_obey(message, &Known::Nothing)
+            || matches!(message, Message::Begin { run, .. } if self.recent.is_first(*run, self.now))
+    }
+
+    fn obey(&mut self, message: Message) {
+        match message {
+            Message::AdmitChild { child, started, .. } => self.admit_child(child, started),
+            Message::Begin { run, started } => {
+                let reservation = started.reservation;
+                if !self.runs.contains_key(&run) {
+                    self.begin(run, start::decide(run, *started, self.now).facts);
+                }
+                if let Some(reservation) = reservation {
+                    self.messages.push_back(Message::Begun { reservation });
+                }
+            }
+            Message::Begun { reservation } => {
+                for (ticket, answer) in self.beginning.remove(&reservation).unwrap_or_default() {
+                    self.answer(Some(ticket), answer);
+                }
+            }
+            Message::KeyFreed { reservation } => self.free_key(reservation),
+            Message::ChildAnswered {
+                parent,
+                child,
+                answer,
+            } => {
+                let Some(resident) = self.runs.get(&parent) else {
+                    return;
+                };
+                let transition = child::decide_answered(&resident.run, ChildAnswered { child, answer });
+                self.transact(parent, transition);
+            }
+            Message::ChildEnded { parent, ended } => {
+                let Some(resident) = self.runs.get(&parent) else {
+                    return;
+                };
+                let transition = child::decide_ended(&resident.run, *ended);
+                self.transact(parent, transition);
+            }
+            Message::Cancel {
+                run,
+                request,
+                cascade,
+                reason,
+            } => {
+                let Some(resident) = self.runs.get(&run) else {
+                    return;
+                };
+                if let Ok(transition) = cancel::decide(&resident.run, request, cascade, &reason) {
+                    self.transact(run, transition);
+                }
+            }
+            Message::ParentPurged { run, parent } => {
+                let Some(resident) = self.runs.get(&run) else {
+                    return;
+                };
+                let ours = resident
+                    .run
+                    .started
+                    .parent
+                    .as_ref()
+                    .is_some_and(|link| link.run == parent);
+                if ours && !resident.run.orphaned {
+                    let facts = Facts::from_iter([Fact::ParentPurged]);
+                    self.transact(
+                        run,
+                        Transition {
+                            facts,
+                            messages: Vec::new(),
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    /// The record that held a key for a run elsewhere is no longer needed.
+    fn free_key(&mut self, reservation: RunId) {
+        let Some(resident) = self.runs.get(&reservation) else {
+            return;
+        };
+        if resident.run.end.is_none() {
+            let facts = Facts::from_iter([crate::transition::complete::ended(crate::Status::Done)]);
+            self.transact(
+                reservation,
+                Transition {
+                    facts,
+                    messages: Vec::new(),
+                },
+            );
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! A shard: many runs, their ready work and their deadlines, over one log. It does no I/O.
+//!
+//! In go commands, loads, "durable up to n" and the current instant; out come batches to append, loads to
+//! make, and, once durable, answers, dispatches and the next instant at which it wants to be woken. A batch
+//! that is refused, or whose outcome is unknown, ends this object: the driver drops it and opens the shard anew.
+
+mod admit;
+mod claim;
+pub mod command;
+mod commit;
+mod deadlines;
+mod execute;
+mod hash;
+mod load;
+mod messages;
+mod ready;
+mod recent;
+mod resident;
+mod transact;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+pub use claim::Worker;
+pub use command::*;
+pub use load::Loaded;
+pub use ready::{LaneKey, Order};
+
+use crate::envelope::{Envelope, Message};
+use crate::{RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
+use deadlines::Deadlines;
+use hash::Map;
+use ready::Ready;
+use recent::Recent;
+use resident::Resident;
+
+/// What a shard is told when it is opened.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which shard it is.
+    pub id: ShardId,
+    /// Which shard serves which slot.
+    pub map: ShardMap,
+    /// The ownership under which it writes.
+    pub epoch: ShardEpoch,
+    /// The node that owns it.
+    pub node: Str,
+    /// The process that runs local workers: claims of other processes' local workers are known to be lost.
+    pub process: Str,
+    /// The last position in its log.
+    pub head: Seq,
+    /// The last envelope sent to each shard.
+    pub sent: Vec<u64>,
+    /// The last envelope consumed from each shard.
+    pub consumed: Vec<u64>,
+    /// Whether a notifier wants to hear of scheduled attempts.
+    pub notify: bool,
+}
+
+/// A deterministic state machine over a durable log.
+#[derive(Debug)]
+pub struct Shard {
+    config: Config,
+    now: Timestamp,
+    opened_at: Timestamp,
+    head: Seq,
+    durable: Seq,
+    /// How many of `head` were handed over to be appended.
+    sealed: Seq,
+
+    runs: Map<RunId, Box<Resident>>,
+    ready: Ready,
+    deadlines: Deadlines,
+    keys: Map<String, RunId>,
+    recent: Recent,
+    workers: Vec<Worker>,
+    watchers: Map<RunId, Vec<Ticket>>,
+    /// Starts that wait for a run in another shard to begin, by the record that holds their key.
+    beginning: Map<RunId, Vec<(Ticket, Answer)>>,
+
+    batch: Batch,
+    batch_number: u64,
+    messages: VecDeque<Message>,
+    /// Envelopes received and not yet consumed, by sender.
+    inbound: Vec<VecDeque<Envelope>>,
+
+    release: VecDeque<(Seq, Output)>,
+    outputs: Vec<Output>,
+    loads: Vec<Load>,
+    waiting_runs: Map<RunId, Vec<load::Waiting>>,
+    waiting_keys: Map<String, Vec<load::Waiting>>,
+    paging_due: bool,
+
+    dirty: Vec<RunId>,
+    purged: Vec<(RunId, Seq)>,
+    /// Runs in the flush that is under way.
+    flushing: Vec<RunId>,
+    bug: Option<String>,
+}
+
+impl Shard {
+    /// A shard without runs at the given position. What it had is given to it by [`Shard::adopt`].
+    #[must_use]
+    pub fn new(config: Config, now: Timestamp) -> Self {
+        let shards = usize::from(config.map.count());
+        assert_eq!(config.sent.len(), shards, "one number per receiver");
+        assert_eq!(config.consumed.len(), shards, "one number per sender");
+        Self {
+            now,
+            opened_at: now,
+            head: config.head,
+            durable: config.head,
+            sealed: config.head,
+            runs: Map::default(),
+            ready: Ready::default(),
+            deadlines: Deadlines::default(),
+            keys: Map::default(),
+            recent: Recent::new(now),
+            workers: Vec::new(),
+            watchers: Map::default(),
+            beginning: Map::default(),
+            batch: Batch {
+                shard: config.id,
+                epoch: config.epoch,
+                ..Batch::default()
+            },
+            batch_number: 0,
+            messages: VecDeque::new(),
+            inbound: (0..shards).map(|_| VecDeque::new()).collect(),
+            release: VecDeque::new(),
+            outputs: Vec::new(),
+            loads: Vec::new(),
+            waiting_runs: Map::default(),
+            waiting_keys: Map::default(),
+            paging_due: false,
+            dirty: Vec::new(),
+            purged: Vec::new(),
+            flushing: Vec::new(),
+            bug: None,
+            config,
+        }
+    }
+
+    /// Which shard it is.
+    #[must_use]
+    pub fn id(&self) -> ShardId {
+        self.config.id
+    }
+
+    /// Which shard serves which slot.
+    #[must_use]
+    pub fn map(&self) -> ShardMap {
+        self.config.map
+    }
+
+    /// Gives it a command. The answer leaves by [`Shard::take_outputs`] once it is durable.
+    pub fn submit(&mut self, now: Timestamp, ticket: Ticket, command: Command) {
+        self.advance(now);
+        match command {
+            Command::Start { request, spec } => self.start(Some(ticket), request, spec),
+            command => self.execute_or_load(Some(ticket), command),
+        }
+        self.pump();
+    }
+
+    /// Lets time pass: whatever is due happens.
+    pub fn tick(&mut self, now: Timestamp) {
+        self.advance(now);
+        while let Some(run) = self.deadlines.pop_due(self.now) {
+            self.expire(run);
+        }
+        if let Some(from) = self.deadlines.wants_page(self.now)
+            && !self.paging_due
+        {
+            self.paging_due = true;
+            self.loads.push(Load::Due { from });
+        }
+        self.pump();
+    }
+
+    /// Takes what may leave now.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        core::mem::take(&mut self.outputs)
+    }
+
+    /// Moves what may leave now to the end of `into`, which keeps its memory from call to call.
+    pub fn drain_outputs(&mut self, into: &mut Vec<Output>) {
+        into.append(&mut self.outputs);
+    }
+
+    /// Takes what must be loaded.
+    pub fn take_loads(&mut self) -> Vec<Load> {
+        core::mem::take(&mut self.loads)
+    }
+
+    /// The next instant at which [`Shard::tick`] has something to do.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        let page = self.paging_due;
+        self.deadlines.next().filter(|_| !page)
+    }
+
+    /// A broken invariant, found before anything was appended: the driver drops the shard and opens it anew.
+    #[must_use]
+    pub fn bug(&self) -> Option<&str> {
+        self.bug.as_deref()
+    }
+
+    /// Every ticket whose answer has not left: they must be told that the outcome is unknown.
+    #[must_use]
+    pub fn abandon(mut self) -> Vec<Ticket> {
+        let mut tickets: Vec<Ticket> = Vec::new();
+        for output in self
+            .outputs
+            .drain(..)
+            .chain(self.release.drain(..).map(|(_, output)| output))
+        {
+            if let Output::Answer(ticket, _) = output {
+                tickets.push(ticket);
+            }
+        }
+        for (_, waiting) in self.waiting_runs.drain().chain([]) {
+            tickets.extend(waiting.into_iter().filter_map(|waiting| waiting.ticket));
+        }
+        for (_, waiting) in self.waiting_keys.drain() {
+            tickets.extend(waiting.into_iter().filter_map(|waiting| waiting.ticket));
+        }
+        for (_, waiting) in self.watchers.drain() {
+            tickets.extend(waiting);
+        }
+        for (_, waiting) in self.beginning.drain() {
+            tickets.extend(waiting.into_iter().map(|(ticket, _)| ticket));
+        }
+        tickets.sort();
+        tickets
+    }
+
+    /// How many runs are in memory.
+    #[must_use]
+    pub fn resident_runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Time never runs backwards for a shard, whatever the clock says.
+    fn advance(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
+    /// Queues an answer until everything decided so far is durable.
+    fn answer(&mut self, ticket: Option<Ticket>, answer: Answer) {
+        if let Some(ticket) = ticket {
+            self.emit(Output::Answer(ticket, answer));
+        }
+    }
+
+    /// Queues an output until everything decided so far is durable.
+    fn emit(&mut self, output: Output) {
+        if self.head <= self.durable && self.batch.is_empty() {
+            self.outputs.push(output);
+        } else {
+            self.release.push_back((self.head, output));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A run in memory: the fold, where it stands in the shard's indexes, and whether it may leave.
+
+use smallvec::SmallVec;
+
+use super::command::Record;
+use super::ready::{LaneId, LaneKey, Order};
+use crate::{Cursor, Phase, Run, Seq, Timestamp};
+
+/// Where a cursor stands in the ready work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nowhere: it waits, or is not visible yet, or has ended.
+    None,
+    /// It can be claimed.
+    Ready(LaneId, Order),
+    /// It is claimed.
+    Running,
+}
+
+/// A run in memory.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    pub(crate) run: Run,
+    /// The position of its last row.
+    pub(crate) head: Seq,
+    /// Its row in the batch that is being gathered, to which a claim may still be added.
+    pub(crate) gathering: Option<(u64, usize)>,
+    /// Its entry in the deadline index.
+    pub(crate) armed: Option<Timestamp>,
+    pub(crate) places: SmallVec<[Place; 1]>,
+    pub(crate) lane: Option<LaneId>,
+    /// Whether it occupies its business key, as the key index has it.
+    pub(crate) occupies: bool,
+    /// Whether its index row is behind, and so it must stay in memory.
+    pub(crate) dirty: bool,
+}
+
+impl Resident {
+    pub(crate) fn new(run: Run, head: Seq) -> Self {
+        Self {
+            run,
+            head,
+            gathering: None,
+            armed: None,
+            places: SmallVec::new(),
+            lane: None,
+            occupies: false,
+            dirty: false,
+        }
+    }
+
+    pub(crate) fn lane_key(&self) -> LaneKey {
+        let spec = &self.run.started.spec;
+        LaneKey {
+            namespace: spec.namespace.clone(),
+            queue: spec.queue.clone(),
+            workflow: spec.workflow.clone(),
+            version: spec.version,
+            fingerprint: self.run.fingerprint,
+        }
+    }
+
+    /// Where cursor `index` should stand now.
+    pub(crate) fn wanted_place(&self, index: usize, lane: LaneId, now: Timestamp) -> Place {
+        match &self.run.cursors[index].phase {
+            Phase::Scheduled { visible_at, arrival } if *visible_at <= now => Place::Ready(
+                lane,
+                Order {
+                    priority: self.run.started.spec.priority,
+                    eligible_at: *visible_at,
+                    arrival: *arrival,
+                    run: self.run.id,
+                    cursor: index as u16,
+                },
+            ),
+            Phase::Claimed(_) => Place::Running,
+            _ => Place::None,
+        }
+    }
+
+    /// The next instant after `now` at which something must happen to it by itself.
+    pub(crate) fn due(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.run.end.is_some() {
+            return None;
+        }
+        let cursors = self.run.cursors.iter().filter_map(|cursor| match &cursor.phase {
+            // Once visible it stands in its lane, and nothing more happens by itself.
+            Phase::Scheduled { visible_at, .. } => (*visible_at > now).then_some(*visible_at),
+            Phase::Claimed(claim) => Some(claim.until()),
+            Phase::Waiting(wait) => wait.until,
+            _ => None,
+        });
+        cursors.chain(self.run.started.spec.deadline).min()
+    }
+
+    /// Whether the run can be dropped from memory: it is flushed, and nobody holds or is about to hold it.
+    pub(crate) fn may_leave(&self) -> bool {
+        let parked = |cursor: &Cursor| match &cursor.phase {
+            Phase::Planned { .. } => !self.run.needs_met(cursor),
+            Phase::Claimed(_) | Phase::Completed { .. } | Phase::Failed => false,
+            Phase::Scheduled { .. }
+            | Phase::Waiting(_)
+            | Phase::DeadLettered(_)
+            | Phase::Finished { .. }
+            | Phase::Closed => true,
+        };
+        let placed = self.places.iter().any(|place| *place != Place::None);
+        !self.dirty && !placed && self.run.cursors.iter().all(parked)
+    }
+
+    /// The run's index row. The checkpoint is its folded state.
+    pub(crate) fn record(&self) -> Record {
+        let run = &self.run;
+        let spec = &run.started.spec;
+        let occupies = match &spec.key {
+            Some(key) if self.occupies && run.started.reservation.is_none() => {
+                Some(spec.key_identity(&key.key))
+            }
+            _ => None,
+        };
+        let ready = run.cursors.iter().find_map(|cursor| match &cursor.phase {
+            Phase::Scheduled { visible_at, arrival } => Some((spec.priority, *visible_at, *arrival)),
+            _ => None,
+        });
+        Record {
+            run: run.id,
+            head: self.head,
+            rev: run.rev,
+            namespace: spec.namespace.clone(),
+            workflow: spec.workflow.clone(),
+            version: spec.version,
+            queue: spec.queue.clone(),
+            status: run.status(),
+            step: run.cursors.first().and_then(|cursor| cursor.step.clone()),
+            key: spec.key.as_ref().map(|key| key.key.clone()),
+            occupies,
+            parent: run
+                .started
+                .parent
+                .as_ref()
+                .filter(|_| !run.orphaned)
+                .map(|parent| parent.run),
+            created_at: run.created_at,
+            updated_at: run.updated_at,
+            due: run.next_due(),
+            ready,
+            reservation: run.is_reservation(),
+            checkpoint: serde_json::to_vec(run).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Complete: a step returned an outcome, and the outcome is applied to the run.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Transition, await_signal, child, schedule, wake};
+use crate::outcome::Consume;
+use crate::spec::check_payload;
+use crate::{
+    After, Applied, Completed, Completion, Cursor, Ended, ErrorInfo, Executed, Fact, Meta, Outcome, Payload,
+    Phase, Refusal, Run, Scheduled, Status, Str, Timestamp, TokenHash, Wait, WaitKind, stable_hash,
+};
+
+/// What a worker says when its step has returned.
+#[derive(Clone, Debug)]
+pub struct Completing {
+    /// The claim's number.
+    pub claim: u32,
+    /// The hash of the claim's token.
+    pub token: TokenHash,
+    /// What the step, or its error handler, returned.
+    pub outcome: Arc<Outcome>,
+    /// Which waiting signals it uses up.
+    pub consume: Consume,
+    /// The error that the error handler answered.
+    pub error: Option<Arc<ErrorInfo>>,
+}
+
+/// Records the outcome of a claimed attempt and applies it. An empty transition means: the same completion
+/// was recorded before.
+///
+/// # Errors
+/// When the fence is not the current one, the lease has ended, another result stands, or the outcome itself is
+/// not acceptable.
+pub fn decide(run: &Run, completing: &Completing, now: Timestamp) -> Result<Transition, Refusal> {
+    let claim = completing.claim;
+    for cursor in &run.cursors {
+        if let Some(recorded) = cursor.completion.filter(|recorded| recorded.claim == claim) {
+            let token = cursor.claimant.as_ref().map(|by| by.token);
+            // The claimant may have changed since; the digest alone then tells whether it is the same message.
+            return if recorded.digest == digest(&completing.outcome)
+                && (token == Some(completing.token) || token.is_none())
+            {
+                Ok(Transition::default())
+            } else {
+                Err(Refusal::ConflictingCompletion { claim })
+            };
+        }
+    }
+    let index = super::fenced(run, claim, completing.token, now)?;
+    completing.outcome.validate()?;
+    if let Some(details) = completing.error.as_ref().and_then(|error| error.details.as_ref()) {
+        check_payload("error details", details)?;
+    }
+    let cursor = &run.cursors[usize::from(index)];
+    let Phase::Claimed(held) = &cursor.phase else {
+        return Err(Refusal::StaleClaim { claim, current: None });
+    };
+    let mut transition = Transition::of([Fact::Completed(Completed {
+        cursor: index,
+        claim,
+        outcome: completing.outcome.clone(),
+        consume: completing.consume,
+        error: completing.error.clone(),
+    })]);
+    let returned = Returned {
+        index,
+        cursor,
+        outcome: &completing.outcome,
+        consume: completing.consume,
+        seen: held.seen,
+    };
+    apply_decided(run, &returned, now, &mut transition)?;
+    Ok(transition)
+}
+
+/// Applies an outcome that is recorded but not applied yet. Anything else is not completed, and changes nothing.
+///
+/// # Errors
+/// When the cursor holds no completed attempt.
+pub fn decide_apply(run: &Run, index: u16, now: Timestamp) -> Result<Transition, Refusal> {
+    let cursor = run.cursors.get(usize::from(index));
+    let Some((
+        cursor,
+        Phase::Completed {
+            outcome,
+            consume,
+            seen,
+            ..
+        },
+    )) = cursor.map(|cursor| (cursor, &cursor.phase))
+    else {
+        return Err(Refusal::invalid(
+            "result",
+            "an attempt that is completed and not applied",
+            "result_not_completed",
+        ));
+    };
+    let mut transition = Transition::default();
+    apply_decided(
+        run,
+        &Returned {
+            index,
+            cursor,
+            outcome,
+            consume: *consume,
+            seen: *seen,
+        },
+        now,
+        &mut transition,
+    )?;
+    Ok(transition)
+}
+
+/// A step that returned: where, what, and which signals it had seen.
+struct Returned<'a> {
+    index: u16,
+    cursor: &'a Cursor,
+    outcome: &'a Outcome,
+    consume: Consume,
+    seen: u64,
+}
+
+fn apply_decided(
+    run: &Run,
+    returned: &Returned<'_>,
+    now: Timestamp,
+    transition: &mut Transition,
+) -> Result<(), Refusal> {
+    let Returned {
+        index,
+        cursor,
+        outcome,
+        seen,
+        ..
+    } = *returned;
+    let applied = |then: After, consumed: Vec<u64>| {
+        Fact::Applied(Applied {
+            cursor: index,
+            consumed,
+            then,
+        })
+    };
+    let scheduled = |step: Option<Str>, visible_at: Option<Timestamp>| {
+        Fact::Scheduled(Scheduled {
+            cursor: index,
+            turn: cursor.turn + 1,
+            step,
+            visible_at,
+        })
+    };
+    match outcome {
+        Outcome::Next { step, .. } => {
+            transition
+                .facts
+                .push(applied(After::Step, consumed(run, returned)));
+            transition.facts.push(scheduled(Some(step.clone()), None));
+        }
+        Outcome::Replay { delay_ms, .. } => {
+            transition
+                .facts
+                .push(applied(After::Replay, consumed(run, returned)));
+            let visible_at = (*delay_ms > 0).then(|| now.after(*delay_ms));
+            transition.facts.push(scheduled(cursor.step.clone(), visible_at));
+        }
+        Outcome::Await {
+            signals,
+            then,
+            deadline,
+            ..
+        } => {
+            let after = await_signal::decide(run, cursor, signals, then.as_ref(), *deadline, seen, now);
+            let arrived = matches!(after, After::Arrived);
+            transition.facts.push(applied(after, Vec::new()));
+            if arrived {
+                transition
+                    .facts
+                    .push(scheduled(then.clone().or_else(|| cursor.step.clone()), None));
+            }
+        }
+        Outcome::Sleep { until, then, .. } => {
+            let until = Some(until.from(now));
+            let wait = Wait {
+                kind: WaitKind::Timer,
+                token: run.tokens + 1,
+                until,
+                then: then.clone(),
+            };
+            transition
+                .facts
+                .push(applied(After::Wait(Arc::new(wait)), consumed(run, returned)));
+        }
+        Outcome::Spawn {
+            children,
+            then,
+            join,
+            deadline,
+            ..
+        } => {
+            let wait = child::spawn(run, index, cursor, children, *join, now, transition)?;
+            let consumed = consumed(run, returned);
+            match wait {
+                None => {
+                    transition.facts.push(applied(After::Step, consumed));
+                    transition.facts.push(scheduled(Some(then.clone()), None));
+                }
+                Some(kind) => {
+                    let until = deadline.map(|moment| moment.from(now));
+                    let wait = Wait {
+                        kind,
+                        token: run.tokens + 1,
+                        until,
+                        then: Some(then.clone()),
+                    };
+                    transition
+                        .facts
+                        .push(applied(After::Wait(Arc::new(wait)), consumed));
+                }
+            }
+        }
+        Outcome::Done { result } => {
+            transition
+                .facts
+                .push(applied(After::Finished, consumed(run, returned)));
+            finish(run, index, result, now, transition);
+        }
+        Outcome::Stop { .. } => {
+            transition
+                .facts
+                .push(applied(After::Finished, consumed(run, returned)));
+            super::end(
+                run,
+                Ended {
+                    status: Status::Failed,
+                    result: None,
+                    error: None,
+                    request: None,
+                },
+                transition,
+            );
+        }
+        Outcome::ContinueAsNew { .. } => {
+            transition
+                .facts
+                .push(applied(After::Continue, consumed(run, returned)));
+            transition.facts.push(scheduled(run.first_step.clone(), None));
+        }
+    }
+    Ok(())
+}
+
+/// The signals that a progressing outcome uses up: awaited by name, and (unless asked otherwise) presented.
+fn consumed(run: &Run, returned: &Returned<'_>) -> Vec<u64> {
+    let awaits = &returned.cursor.awaits;
+    if awaits.is_empty() {
+        return Vec::new();
+    }
+    let presented = |id: u64| returned.consume == Consume::ByName || id <= returned.seen;
+    run.inbox
+        .iter()
+        .filter(|signal| awaits.contains(&signal.name) && presented(signal.id))
+        .map(|signal| signal.id)
+        .collect()
+}
+
+/// A cursor is done: so is the run when it was the last, else whatever needed it may be scheduled.
+fn finish(run: &Run, index: u16, result: &Payload, now: Timestamp, transition: &mut Transition) {
+    let open = |(other, cursor): (usize, &Cursor)| {
+        other != usize::from(index) && !matches!(cursor.phase, Phase::Finished { .. })
+    };
+    if !run.cursors.iter().enumerate().any(open) {
+        let result = (run.cursors.len() > 1).then(|| results(run, index, result));
+        super::end(
+            run,
+            Ended {
+                status: Status::Done,
+                result,
+                error: None,
+                request: None,
+            },
+            transition,
+        );
+        return;
+    }
+    let mut after = run.clone();
+    after.cursors[usize::from(index)].phase = Phase::Finished {
+        result: result.clone(),
+    };
+    schedule::missing(&after, now, &mut transition.facts);
+}
+
+/// The result of a run of several cursors: each step's result under its name.
+fn results(run: &Run, last: u16, result: &Payload) -> Payload {
+    let mut text = String::from("{");
+    for (index, cursor) in run.cursors.iter().enumerate() {
+        let value = match &cursor.phase {
+            _ if index == usize::from(last) => result.text(),
+            Phase::Finished { result } => result.text(),
+            _ => "null",
+        };
+        if index > 0 {
+            text.push(',');
+        }
+        let name = serde_json::to_string(cursor.step.as_deref().unwrap_or("")).unwrap_or_default();
+        text.push_str(&name);
+        text.push(':');
+        text.push_str(value);
+    }
+    text.push('}');
+    Payload::parse(text).unwrap_or_default()
+}
+
+/// A digest of an outcome, to tell a duplicate from a conflict.
+#[must_use]
+pub fn digest(outcome: &Outcome) -> u64 {
+    match outcome {
+        Outcome::Next { step, state } => {
+            stable_hash(step.as_bytes()) ^ stable_hash(state.text().as_bytes()).rotate_left(1)
+        }
+        Outcome::Done { result } => stable_hash(result.text().as_bytes()).rotate_left(2),
+        other => stable_hash(serde_json::to_string(other).unwrap_or_default().as_bytes()),
+    }
+}
+
+pub(super) fn apply(run: &mut Run, completed: &Completed, meta: Meta) {
+    let Some(cursor) = run.cursors.get_mut(usize::from(completed.cursor)) else {
+        return;
+    };
+    let seen = match &cursor.phase {
+        Phase::Claimed(claim) => claim.seen,
+        _ => run.signals,
+    };
+    cursor.completion = Some(Completion {
+        claim: completed.claim,
+        digest: digest(&completed.outcome),
+    });
+    cursor.phase = Phase::Completed {
+        claim: completed.claim,
+        outcome: completed.outcome.clone(),
+        consume: completed.consume,
+        seen,
+    };
+    if let Some(by) = &cursor.claimant {
+        run.last_executed = Some(Executed {
+            by: by.owner.clone(),
+            at: meta.at,
+        });
+    }
+    if let Some(error) = &completed.error {
+        run.last_error = Some(error.clone());
+    }
+}
+
+pub(super) fn apply_outcome(run: &mut Run, applied: &Applied) {
+    let Some(cursor) = run.cursors.get_mut(usize::from(applied.cursor)) else {
+        return;
+    };
+    let Phase::Completed { outcome, .. } = &cursor.phase else {
+        return;
+    };
+    let outcome = outcome.clone();
+    if let Some(last) = applied.consumed.iter().max() {
+        run.last_signal = Some(*last);
+        run.inbox.retain(|signal| !applied.consumed.contains(&signal.id));
+    }
+    match &*outcome {
+        Outcome::Next { state, .. }
+        | Outcome::Replay { state, .. }
+        | Outcome::Await { state, .. }
+        | Outcome::Sleep { state, .. }
+        | Outcome::Spawn { state, .. } => run.state = state.clone(),
+        Outcome::ContinueAsNew { input } => run.state = input.clone(),
+        Outcome::Done { .. } | Outcome::Stop { .. } => {}
+    }
+    match &*outcome {
+        Outcome::Await { signals, .. } => cursor.awaits.clone_from(signals),
+        _ => cursor.awaits.clear(),
+    }
+    cursor.woken_by = None;
+    apply_after(run, applied, &outcome);
+}
+
+fn apply_after(run: &mut Run, applied: &Applied, outcome: &Outcome) {
+    let cursor = &mut run.cursors[usize::from(applied.cursor)];
+    match (&applied.then, outcome) {
+        (After::Step, Outcome::Next { step, .. } | Outcome::Spawn { then: step, .. }) => {
+            wake::enter(cursor, step.clone());
+            cursor.phase = Phase::Planned { visible_at: None };
+        }
+        (After::Arrived, Outcome::Await { then, .. }) => {
+            if let Some(step) = then {
+                wake::enter(cursor, step.clone());
+            }
+            cursor.woken_by = Some(crate::WakeReason::Signal);
+            cursor.phase = Phase::Planned { visible_at: None };
+        }
+        (After::Replay, _) => {
+            cursor.retries += 1;
+            cursor.phase = Phase::Planned { visible_at: None };
+        }
+        (After::Wait(wait), _) => {
+            run.tokens = wait.token;
+            cursor.phase = Phase::Waiting(wait.clone());
+        }
+        (After::Continue, _) => {
+            run.continuations += 1;
+            let first = run.first_step.clone();
+            cursor.visit += 1;
+            (cursor.retries, cursor.reclaims) = (0, 0);
+            cursor.step = first;
+            cursor.phase = Phase::Planned { visible_at: None };
+        }
+        (After::Finished, Outcome::Done { result }) => {
+            if run.cursors.len() == 1 {
+                run.result = Some(result.clone());
+            }
+            run.cursors[usize::from(applied.cursor)].phase = Phase::Finished {
+                result: result.clone(),
+            };
+        }
+        (After::Finished, Outcome::Stop { error }) => {
+            run.last_error = Some(Arc::new(error.clone()));
+            cursor.phase = Phase::Failed;
+        }
+        // An outcome and an `after` that do not belong together were never written by `decide`.
+        (After::Step | After::Arrived | After::Finished, _) => cursor.phase = Phase::Failed,
+    }
+}
+
+/// A boxed terminal fact, for tests and tools that build journals by hand.
+#[must_use]
+pub fn ended(status: Status) -> Fact {
+    Fact::Ended(Box::new(Ended {
+        status,
+        result: None,
+        error: None,
+        request: None,
+    }))
+}

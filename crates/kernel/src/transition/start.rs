@@ -1,0 +1,152 @@
+//! Start: a run begins, is found again, or is refused.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use smallvec::{SmallVec, smallvec};
+
+use super::{Transition, schedule};
+use crate::{
+    Cursor, Fact, OnConflict, Parent, Phase, RequestId, Run, RunId, StartSpec, Started, Str, Timestamp,
+    run::RUN_FORMAT,
+};
+
+/// What a start was answered with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StartAnswer {
+    /// A new run.
+    Created(RunId),
+    /// The run that has the key, with the same input.
+    Reused(RunId),
+    /// The key is taken.
+    Rejected {
+        /// By this run.
+        by: RunId,
+        /// Why it could not be reused.
+        reason: RejectReason,
+    },
+}
+
+/// Why a start was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectReason {
+    /// The caller asked for rejection on conflict.
+    KeyTaken,
+    /// The run that has the key was started with other input.
+    OtherInput,
+}
+
+impl RejectReason {
+    /// The word for the reason.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KeyTaken => "key_taken",
+            Self::OtherInput => "other_input",
+        }
+    }
+}
+
+/// The fact that begins a run.
+#[must_use]
+pub fn started(spec: StartSpec, request: RequestId, parent: Option<Parent>) -> Started {
+    let input_hash = spec.key.is_some().then(|| spec.input.canonical_hash());
+    Started {
+        spec,
+        request,
+        parent,
+        input_hash,
+        reserves: None,
+        reservation: None,
+    }
+}
+
+/// The facts of a new run: it began, and its first attempts may be claimed.
+#[must_use]
+pub fn decide(id: RunId, started: Started, now: Timestamp) -> Transition {
+    let run = begin(id, &started, now);
+    let mut transition = Transition::of([Fact::Started(Box::new(started))]);
+    schedule::missing(&run, now, &mut transition.facts);
+    transition
+}
+
+/// What to answer when `holder` occupies the key that `spec` asks for.
+#[must_use]
+pub fn conflict(holder: &Run, spec: &StartSpec, request: RequestId) -> StartAnswer {
+    let by = holder.started.reserves.unwrap_or(holder.id);
+    if holder.started.request == request {
+        return StartAnswer::Created(by);
+    }
+    let on_conflict = spec
+        .key
+        .as_ref()
+        .map_or(OnConflict::Reject, |key| key.on_conflict);
+    match on_conflict {
+        OnConflict::Reject => StartAnswer::Rejected {
+            by,
+            reason: RejectReason::KeyTaken,
+        },
+        OnConflict::Reuse if holder.started.input_hash == Some(spec.input.canonical_hash()) => {
+            StartAnswer::Reused(by)
+        }
+        OnConflict::Reuse => StartAnswer::Rejected {
+            by,
+            reason: RejectReason::OtherInput,
+        },
+    }
+}
+
+/// The run as its first fact makes it.
+#[must_use]
+pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
+    let spec = &started.spec;
+    let visible_at = spec.eligible_at.filter(|eligible| *eligible > at);
+    let cursor = |step: Option<Str>, needs: Vec<Str>| Cursor {
+        step,
+        needs,
+        visit: 1,
+        turn: 0,
+        retries: 0,
+        reclaims: 0,
+        phase: Phase::Planned { visible_at },
+        awaits: Vec::new(),
+        woken_by: None,
+        claimant: None,
+        completion: None,
+    };
+    let cursors: SmallVec<[Cursor; 1]> = match spec.steps.as_slice() {
+        _ if started.reserves.is_some() => SmallVec::new(),
+        [] => smallvec![cursor(None, Vec::new())],
+        steps => steps
+            .iter()
+            .map(|planned| cursor(Some(planned.step.clone()), planned.needs.clone()))
+            .collect(),
+    };
+    Run {
+        format: RUN_FORMAT,
+        id,
+        epoch: 0,
+        rev: crate::Rev(0),
+        created_at: at,
+        updated_at: at,
+        fingerprint: spec.fingerprint,
+        first_step: spec.steps.first().map(|planned| planned.step.clone()),
+        state: spec.input.clone(),
+        cursors,
+        claims: 0,
+        signals: 0,
+        tokens: 0,
+        inbox: Vec::new(),
+        dedup: Vec::new(),
+        last_signal: None,
+        children: Vec::new(),
+        orphaned: false,
+        continuations: 0,
+        result: None,
+        last_error: None,
+        last_executed: None,
+        end: None,
+        anomalies: Vec::new(),
+        started: Arc::new(started.clone()),
+    }
+}

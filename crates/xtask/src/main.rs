@@ -1,0 +1,62 @@
+//! The project's own chores, as `cargo xtask <verb>`. One file per verb; this one only reads the command line
+//! and hands over. Nothing of the product may depend on this crate.
+
+// A chore answers at the terminal; that is what it is for.
+#![allow(clippy::print_stdout)]
+
+mod setup;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", about = "The chores of the Abide workspace.")]
+struct CommandLine {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Sets the machine up and runs every check; the last line is `tests: N`.
+    Test(test::Options),
+    /// Checks what the compiler can't: crate arrows, kernel purity, sizes, names in documents.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let verb = CommandLine::parse().verb;
+    let answer = workspace_root().and_then(|root| match verb {
+        Verb::Test(options) => test::perform(&root, &options),
+        Verb::Tidy => tidy::perform(&root),
+    });
+    match answer {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Cargo says at run time where this package is. The place it was compiled in is the second choice, because
+/// a shared target folder may hold a binary that was built in another clone.
+fn workspace_root() -> Result<PathBuf> {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    package
+        .ancestors()
+        .nth(2)
+        .map(Path::to_path_buf)
+        .with_context(|| {
+            format!(
+                "expected this package in crates/xtask, found it in {}",
+                package.display()
+            )
+        })
+}
