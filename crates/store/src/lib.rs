@@ -1,1 +1,20 @@
-//! placeholder
+//! Keeps facts, index rows and checkpoints, whole or not at all, and finds them again.
+//!
+//! A [`Store`] makes no decision about a run. Its durable unit is a [`Batch`](abide_kernel::shard::Batch) of
+//! facts, envelopes and consumed cursors, appended under a fence of epoch and position. Index rows and
+//! checkpoints are written behind and can be rebuilt from the log: deleting them changes no answer.
+
+mod fault;
+mod listing;
+mod row;
+mod store;
+mod url;
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+pub use fault::{Fault, FaultKind};
+pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
+pub use row::{checksum, decode_facts, encode_facts};
+pub use store::{Counters, Due, Opened, Reader, ReadyPage, Store, StoredRun, Verdict};
+pub use url::{BadUrl, Durability, StoreUrl};

@@ -1,0 +1,212 @@
+//! The waist between the engine and whatever keeps its facts.
+
+use abide_kernel::envelope::Envelope;
+use abide_kernel::shard::{Batch, Flush};
+use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
+
+use crate::{DeadLetterItem, Fault, Filter, Listed, Page, Stats};
+
+/// What a shard's owner needs to know to go on.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The new ownership.
+    pub epoch: ShardEpoch,
+    /// The last position in the log.
+    pub head: Seq,
+    /// Index rows are complete up to here.
+    pub watermark: Seq,
+    /// The last envelope sent to each shard.
+    pub sent: Vec<u64>,
+    /// The last envelope consumed from each shard.
+    pub consumed: Vec<u64>,
+    /// The instant of the last row: the shard's clock never runs below it.
+    pub last_at: Timestamp,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is durable.
+    Durable,
+    /// Nothing of it was written: another owns the shard now, or the position is taken.
+    Stale,
+}
+
+/// A run as the index has it.
+#[derive(Clone, Debug)]
+pub struct StoredRun {
+    /// The folded run.
+    pub run: Run,
+    /// The position of its last row.
+    pub head: Seq,
+}
+
+/// A page of deadlines.
+#[derive(Clone, Debug, Default)]
+pub struct Due {
+    /// Instants and runs, in order.
+    pub entries: Vec<(Timestamp, RunId)>,
+    /// Where the next page begins, if there is more.
+    pub more_from: Option<Timestamp>,
+}
+
+/// A page of runs that can be claimed.
+#[derive(Clone, Debug, Default)]
+pub struct ReadyPage {
+    /// The runs, in the order in which they would be claimed.
+    pub runs: Vec<RunId>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// How often a store was read and written, for those who claim that an idle engine does neither.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Reads of any kind.
+    pub reads: u64,
+    /// Writes of any kind.
+    pub writes: u64,
+    /// Batches made durable.
+    pub commits: u64,
+    /// Journal rows made durable.
+    pub rows: u64,
+    /// Bytes of facts made durable.
+    pub fact_bytes: u64,
+}
+
+/// Where a node's shards keep what they know. One owner writes at a time.
+pub trait Store: Send {
+    /// Which shard serves which slot, as the store is configured.
+    fn map(&self) -> ShardMap;
+
+    /// Takes ownership of a shard: every earlier owner's appends are refused from now on.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault>;
+
+    /// Appends the batches of several shards as one group. Each is written whole or not at all.
+    ///
+    /// # Errors
+    /// When nothing was written, or when that is not known; the fault's kind tells which.
+    fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault>;
+
+    /// Writes index rows and checkpoints behind, and moves the watermark. A stale owner's are ignored.
+    ///
+    /// # Errors
+    /// When they could not be written. The log is not touched.
+    fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault>;
+
+    /// Rows of a shard's log after a position, in order.
+    ///
+    /// # Errors
+    /// When the log cannot be read or a row is damaged.
+    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Row>, Fault>;
+
+    /// A run by its index row.
+    ///
+    /// # Errors
+    /// When the record cannot be read or is damaged.
+    fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault>;
+
+    /// The run whose index row occupies a business key.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn read_key(&mut self, identity: &str) -> Result<Option<RunId>, Fault>;
+
+    /// Runs of a shard by the instant at which something happens to them, from `from` on.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn read_due(&mut self, shard: ShardId, from: Timestamp, most: usize) -> Result<Due, Fault>;
+
+    /// Runs of a shard that are held by a worker.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn read_claimed(&mut self, shard: ShardId) -> Result<Vec<RunId>, Fault>;
+
+    /// Runs of a shard that can be claimed at `now`, in claim order.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn read_ready(&mut self, shard: ShardId, now: Timestamp, most: usize) -> Result<ReadyPage, Fault>;
+
+    /// Envelopes for a shard that it has not consumed, in order per sender.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault>;
+
+    /// Another view of the same store, for inspection beside the owner.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    fn reader(&self) -> Result<Box<dyn Reader>, Fault>;
+
+    /// How often the store was read and written so far, by this owner and its readers.
+    fn counters(&self) -> Counters;
+
+    /// Leaves the store in good order: nothing more is written.
+    ///
+    /// # Errors
+    /// When something could not be brought in order; nothing is lost.
+    fn close(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// A view of a store for inspection. It never writes.
+pub trait Reader: Send {
+    /// Which shard serves which slot, as the store is configured.
+    fn map(&self) -> ShardMap;
+
+    /// How far index rows are complete, for each shard.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn watermarks(&mut self) -> Result<Vec<(ShardId, Seq)>, Fault>;
+
+    /// Rows of a shard's log after a position, in order.
+    ///
+    /// # Errors
+    /// When the log cannot be read or a row is damaged.
+    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Row>, Fault>;
+
+    /// A run by its index row.
+    ///
+    /// # Errors
+    /// When the record cannot be read or is damaged.
+    fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault>;
+
+    /// A run's journal: the rows from `head` back to the first, in order, without those before `from`.
+    ///
+    /// # Errors
+    /// When the log cannot be read or a row is damaged.
+    fn journal(&mut self, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault>;
+
+    /// Runs whose index rows match, newest first.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault>;
+
+    /// Envelopes that were set aside.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn dead_letters(&mut self) -> Result<Vec<DeadLetterItem>, Fault>;
+
+    /// Sizes and counts.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn stats(&mut self) -> Result<Stats, Fault>;
+
+    /// Run ids that begin with `prefix` (hex digits, without `run_`), at most `most`.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault>;
+}

@@ -1,0 +1,96 @@
+//! Store URLs: one text that says where the facts are kept.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where the facts are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// In memory: gone with the process.
+    Memory,
+    /// In one file.
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What an acknowledgement means.
+        durability: Durability,
+    },
+}
+
+/// What an acknowledgement means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// It survives power loss.
+    #[default]
+    Full,
+    /// It survives the end of the process; the last moments may be lost with the power.
+    Relaxed,
+}
+
+/// A text that is no store URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected a store like sqlite:abide.db, sqlite:abide.db?durability=relaxed or memory:, found {found:?}{hint}"
+)]
+pub struct BadUrl {
+    found: String,
+    hint: &'static str,
+}
+
+impl FromStr for StoreUrl {
+    type Err = BadUrl;
+
+    fn from_str(text: &str) -> Result<Self, BadUrl> {
+        let bad = |hint| BadUrl {
+            found: text.chars().take(200).collect(),
+            hint,
+        };
+        if text == "memory:" || text == "memory" {
+            return Ok(Self::Memory);
+        }
+        if text.starts_with("postgres:") || text.starts_with("postgresql:") {
+            return Err(bad("; PostgreSQL is not supported by this release"));
+        }
+        let (path, query) = match text.strip_prefix("sqlite:") {
+            Some(rest) => rest
+                .split_once('?')
+                .map_or((rest, None), |(path, query)| (path, Some(query))),
+            None => return Err(bad("; a plain path needs sqlite: in front")),
+        };
+        if path.is_empty() {
+            return Err(bad("; the path is missing"));
+        }
+        let durability = match query {
+            None | Some("" | "durability=full") => Durability::Full,
+            Some("durability=relaxed") => Durability::Relaxed,
+            Some(_) => return Err(bad("; the only option is durability=full or durability=relaxed")),
+        };
+        Ok(Self::Sqlite {
+            path: PathBuf::from(path),
+            durability,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SQ-14: where facts are kept is said once, checked, and never taken from a request.
+    #[test]
+    fn a_store_url_says_what_was_expected() {
+        let url: StoreUrl = "sqlite:a b.db?durability=relaxed".parse().unwrap();
+        assert_eq!(
+            url,
+            StoreUrl::Sqlite {
+                path: "a b.db".into(),
+                durability: Durability::Relaxed
+            }
+        );
+        assert_eq!("memory:".parse(), Ok(StoreUrl::Memory));
+        for wrong in ["", "abide.db", "sqlite:", "sqlite:x?sync=off", "postgres://x"] {
+            let error = wrong.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(error.contains("sqlite:abide.db"), "{error}");
+        }
+    }
+}
