@@ -58,6 +58,20 @@ impl Fault {
         }
     }
 
+    /// A record that is not as it was written.
+    pub fn corrupt(run: Option<RunId>, position: Option<(ShardId, Seq)>, message: impl Into<String>) -> Self {
+        Self::new(FaultKind::Corrupt { run, position }, message)
+    }
+
+    /// The position of the journal row that is damaged, if that is what is wrong.
+    #[must_use]
+    pub fn position(&self) -> Option<Seq> {
+        match self.kind {
+            FaultKind::Corrupt { position, .. } => position.map(|(_, seq)| seq),
+            FaultKind::Refused | FaultKind::Unknown | FaultKind::Fatal | FaultKind::Unusable => None,
+        }
+    }
+
     /// Whether the same call may succeed later.
     #[must_use]
     pub fn may_retry(&self) -> bool {

@@ -16,5 +16,5 @@ pub mod sqlite;
 pub use fault::{Fault, FaultKind};
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
 pub use row::{checksum, decode_facts, encode_facts};
-pub use store::{Counters, Due, Opened, Reader, ReadyPage, Store, StoredRun, Verdict};
+pub use store::{Counters, Due, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
 pub use url::{BadUrl, Durability, StoreUrl};

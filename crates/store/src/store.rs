@@ -32,6 +32,9 @@ pub enum Verdict {
     Stale,
 }
 
+/// A row of a log, or what is wrong with it.
+pub type Scanned = Result<Row, Fault>;
+
 /// A run as the index has it.
 #[derive(Clone, Debug)]
 pub struct StoredRun {
@@ -97,11 +100,13 @@ pub trait Store: Send {
     /// When they could not be written. The log is not touched.
     fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault>;
 
-    /// Rows of a shard's log after a position, in order.
+    /// Rows of a shard's log after a position, in order: about `most`, and none only at the end of the log. A row
+    /// that is damaged, or is missing between others, stands in its place as a fault that names its position, so
+    /// that other runs can be read on. A row without facts was emptied by a purge.
     ///
     /// # Errors
-    /// When the log cannot be read or a row is damaged.
-    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Row>, Fault>;
+    /// When the log cannot be read.
+    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault>;
 
     /// A run by its index row.
     ///
@@ -168,11 +173,13 @@ pub trait Reader: Send {
     /// When the store cannot be read.
     fn watermarks(&mut self) -> Result<Vec<(ShardId, Seq)>, Fault>;
 
-    /// Rows of a shard's log after a position, in order.
+    /// Rows of a shard's log after a position, in order: about `most`, and none only at the end of the log. A row
+    /// that is damaged, or is missing between others, stands in its place as a fault that names its position, so
+    /// that other runs can be read on. A row without facts was emptied by a purge.
     ///
     /// # Errors
-    /// When the log cannot be read or a row is damaged.
-    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Row>, Fault>;
+    /// When the log cannot be read.
+    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault>;
 
     /// A run by its index row.
     ///

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::flush::record_checksum;
 use super::{fault, position, seq_of, shard_of};
 use crate::row::{checksum, decode_facts};
-use crate::{Due, Fault, FaultKind, ReadyPage, StoredRun};
+use crate::{Due, Fault, FaultKind, ReadyPage, Scanned, StoredRun};
 
 pub(super) const ROW_COLUMNS: &str = "position, run, rev, prior, at, facts, checksum";
 
@@ -87,7 +87,7 @@ pub(super) fn scan(
     shard: ShardId,
     after: Seq,
     most: usize,
-) -> Result<Vec<Row>, Fault> {
+) -> Result<Vec<Scanned>, Fault> {
     let doing = |error| fault("reading the journal", error);
     let sql = format!(
         "SELECT {ROW_COLUMNS} FROM journal WHERE position > ?1 AND position < ?2 ORDER BY position LIMIT ?3"
@@ -100,22 +100,17 @@ pub(super) fn scan(
     let mut found = Vec::new();
     let mut expected = after.next();
     for row in rows {
-        let row = row.map_err(doing)?.decode()?;
-        if row.seq != expected {
+        let row = row.map_err(doing)?;
+        let seq = seq_of(row.position);
+        if seq != expected {
             let message = format!(
                 "the journal of shard {} has a gap: expected {}, found {}",
-                shard.0, expected.0, row.seq.0
+                shard.0, expected.0, seq.0
             );
-            return Err(Fault::new(
-                FaultKind::Corrupt {
-                    run: None,
-                    position: Some((shard, expected)),
-                },
-                message,
-            ));
+            found.push(Err(Fault::corrupt(None, Some((shard, expected)), message)));
         }
-        expected = row.seq.next();
-        found.push(row);
+        expected = seq.next();
+        found.push(row.decode());
     }
     Ok(found)
 }

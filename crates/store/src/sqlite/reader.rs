@@ -11,8 +11,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use super::read::{self, RawRow};
 use super::{Counts, Owned, SqliteStore, fault, position, schema, seq_of};
 use crate::{
-    Counters, DeadLetterItem, Due, Fault, FaultKind, Filter, Listed, Opened, Page, Reader, ReadyPage, Stats,
-    Store, StoredRun, Verdict,
+    Counters, DeadLetterItem, Due, Fault, FaultKind, Filter, Listed, Opened, Page, Reader, ReadyPage,
+    Scanned, Stats, Store, StoredRun, Verdict,
 };
 
 /// A view of a SQLite store that never writes.
@@ -72,7 +72,7 @@ impl Reader for SqliteReader {
         rows.collect::<rusqlite::Result<_>>().map_err(doing)
     }
 
-    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Row>, Fault> {
+    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
         read::scan(self.read(), shard, after, most)
     }
 
@@ -352,7 +352,7 @@ impl Store for SqliteStore {
         self.flush_index(flush)
     }
 
-    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Row>, Fault> {
+    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
         read::scan(self.read(), shard, after, most)
     }
 
