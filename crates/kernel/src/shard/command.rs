@@ -190,8 +190,8 @@ pub enum Answer {
     Child(RunId),
     /// To a watch: the run has ended.
     Ended(Box<Ending>),
-    /// To a show.
-    Run(Box<Run>),
+    /// To a show: the run, and the position of its last row.
+    Run(Box<Run>, Seq),
     /// No.
     Refused(Refusal),
 }

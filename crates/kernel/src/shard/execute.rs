@@ -86,7 +86,8 @@ impl Shard {
             Command::Watch { .. } => return self.execute_watch(ticket, id),
             Command::Show { .. } => {
                 let shown = Box::new(run.clone());
-                return self.answer(ticket, Answer::Run(shown));
+                let head = resident.head;
+                return self.answer(ticket, Answer::Run(shown, head));
             }
         };
         self.conclude(ticket, id, decided);

@@ -29,7 +29,7 @@ pub use load::Loaded;
 pub use ready::{LaneKey, Order};
 
 use crate::envelope::{Envelope, Message};
-use crate::{RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
+use crate::{Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
 use deadlines::Deadlines;
 use hash::Map;
 use ready::Ready;
@@ -235,6 +235,13 @@ impl Shard {
         }
         tickets.sort();
         tickets
+    }
+
+    /// A run that is in memory, as it stands: listings merge it with what the store has. It may be ahead of what
+    /// is durable, so nothing that leaves the process may be read from here.
+    #[must_use]
+    pub fn run(&self, id: RunId) -> Option<&Run> {
+        self.runs.get(&id).map(|resident| &resident.run)
     }
 
     /// How many runs are in memory.

@@ -1,0 +1,95 @@
+//! What must hold of a world after every command, whatever the command was.
+
+use std::collections::BTreeMap;
+
+use abide_kernel::{Facts, Rev, Row, Run, RunId, Seq};
+
+use super::{World, fold_of};
+
+/// The run as its rows in `rows` make it; `None` when it has none or was purged.
+pub fn fold(rows: &[Row], id: RunId) -> Option<Run> {
+    fold_to(rows, id, Rev(u64::MAX))
+}
+
+fn fold_to(rows: &[Row], id: RunId, last: Rev) -> Option<Run> {
+    let mut run: Option<Run> = None;
+    for row in rows.iter().filter(|row| row.run == id && row.rev <= last) {
+        if row.facts.iter().any(|fact| fact.kind() == "purged") {
+            return None;
+        }
+        match &mut run {
+            None => run = Some(Run::begin(row).expect("a journal")),
+            Some(run) => run.apply_row(row),
+        }
+    }
+    run
+}
+
+pub fn json(run: &Run) -> String {
+    serde_json::to_string(run).expect("json")
+}
+
+/// Positions and revisions are dense, links are right, and every row survives its own text form.
+fn check_log(rows: &[Row]) {
+    let mut last: BTreeMap<RunId, (Rev, Seq)> = BTreeMap::new();
+    for (index, row) in rows.iter().enumerate() {
+        assert_eq!(row.seq, Seq(index as u64 + 1), "positions are dense");
+        let (rev, prior) = last.get(&row.run).copied().unwrap_or_default();
+        assert_eq!(row.rev, Rev(rev.0 + 1), "revisions of {} are dense", row.run);
+        assert_eq!(row.prior, prior, "prior of {} at {:?}", row.run, row.seq);
+        assert!(!row.facts.is_empty(), "a row says something");
+        last.insert(row.run, (row.rev, row.seq));
+        let text = serde_json::to_string(&row.facts).expect("json");
+        let back: Facts = serde_json::from_str(&text).expect("facts");
+        assert_eq!(
+            serde_json::to_string(&back).expect("json"),
+            text,
+            "facts survive their text"
+        );
+    }
+}
+
+/// A row as it comes back from a store that keeps text.
+fn reread(row: &Row) -> Row {
+    let text = serde_json::to_string(&row.facts).expect("json");
+    Row {
+        facts: serde_json::from_str(&text).expect("facts"),
+        ..row.clone()
+    }
+}
+
+pub fn check(world: &World) {
+    for (index, disk) in world.disks.iter().enumerate() {
+        check_log(&disk.rows);
+        let again: Vec<Row> = disk.rows.iter().map(reread).collect();
+        let mut ids: Vec<RunId> = disk.rows.iter().map(|row| row.run).collect();
+        ids.sort();
+        ids.dedup();
+        for id in ids {
+            let one = fold(&disk.rows, id);
+            let two = fold(&again, id);
+            assert_eq!(
+                one.as_ref().map(json),
+                two.as_ref().map(json),
+                "two folds are equal"
+            );
+            if let Some(run) = &one {
+                run.check().expect("an invariant of the fold");
+            }
+            // While commits are held, memory is ahead of the log.
+            if let (Some(resident), false) = (world.shards[index].run(id), world.held) {
+                let folded = one.as_ref().map(json);
+                assert_eq!(Some(json(resident)), folded, "memory is the fold of the log");
+            }
+            if let Some(record) = disk.index.get(&id) {
+                let folded = fold_to(&disk.rows, id, record.rev).expect("a fold");
+                assert_eq!(
+                    json(&fold_of(record)),
+                    json(&folded),
+                    "a checkpoint is the fold to its rev"
+                );
+            }
+        }
+        assert_eq!(world.shards[index].bug(), None);
+    }
+}

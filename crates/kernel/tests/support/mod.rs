@@ -1,0 +1,504 @@
+//! A toy world around real shards: an in-memory log and index per shard, a clock that is moved by hand, a wire
+//! that carries envelopes. Nothing here decides anything about a run.
+#![allow(dead_code)]
+
+pub mod check;
+pub mod script;
+pub mod text;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use abide_kernel::envelope::{DeadEnvelope, Envelope};
+use abide_kernel::shard::{
+    Answer, Batch, Command, Config, Dispatch, Load, Loaded, Output, Record, Shard, Ticket, Worker, WorkerId,
+};
+use abide_kernel::transition::claim::Definition;
+use abide_kernel::{
+    Claimant, Fingerprint, Phase, RequestId, Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, StartSpec,
+    Timestamp, TokenHash, stable_hash,
+};
+
+/// The instant at which every world begins; texts show times relative to it.
+pub const BASE: Timestamp = Timestamp(1_000_000_000_000);
+
+/// How many deadlines of cold runs a world reads ahead at a time: few, so that paging happens.
+const DUE_PAGE: usize = 3;
+
+/// What one shard has made durable.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    pub rows: Vec<Row>,
+    pub outbox: Vec<Envelope>,
+    pub consumed: Vec<u64>,
+    pub dead: Vec<DeadEnvelope>,
+    pub index: BTreeMap<RunId, Record>,
+    pub through: Seq,
+}
+
+/// A worker as a test describes it: it joins every shard again after a crash.
+#[derive(Clone, Debug)]
+pub struct Hand {
+    pub name: String,
+    pub lease_ms: u64,
+    pub queues: Vec<String>,
+    pub definitions: Vec<Definition>,
+    pub local: bool,
+}
+
+impl Hand {
+    pub fn new(name: &str, flows: &[&str]) -> Self {
+        Self {
+            name: name.into(),
+            lease_ms: 1_000,
+            queues: vec!["default".into()],
+            definitions: flows.iter().map(|flow| definition(flow)).collect(),
+            local: false,
+        }
+    }
+
+    pub fn token(&self) -> TokenHash {
+        token(&self.name)
+    }
+}
+
+/// The token hash of the worker called `name`.
+pub fn token(name: &str) -> TokenHash {
+    TokenHash(u128::from(stable_hash(name.as_bytes())))
+}
+
+/// A definition written `flow`, `flow@version` or `flow@version#fingerprint`; its first step is `begin`.
+pub fn definition(text: &str) -> Definition {
+    let (rest, fingerprint) = text.split_once('#').unwrap_or((text, "7"));
+    let (workflow, version) = rest.split_once('@').unwrap_or((rest, "1"));
+    Definition {
+        workflow: workflow.into(),
+        version: version.parse().expect("a version"),
+        fingerprint: Fingerprint(fingerprint.parse().expect("a fingerprint")),
+        first_step: "begin".into(),
+    }
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// What was gathered and not appended is lost.
+    BeforeAppend,
+    /// What was gathered is appended, but nobody is told.
+    AfterAppend,
+}
+
+pub struct World {
+    pub now: Timestamp,
+    pub map: ShardMap,
+    pub shards: Vec<Shard>,
+    pub disks: Vec<Disk>,
+    pub hands: Vec<Hand>,
+    pub notify: bool,
+    /// Whether batches wait for [`World::durable`] instead of being appended at once.
+    pub held: bool,
+    /// Whether loads wait instead of being answered at once.
+    pub loads_held: bool,
+    /// Whether envelopes stay on the wire.
+    pub wire_held: bool,
+    pub waiting_loads: VecDeque<(usize, Load)>,
+    pub wire: VecDeque<Envelope>,
+    pub outputs: Vec<Output>,
+    pub new_rows: Vec<Row>,
+    pub dispatches: BTreeMap<RunId, Dispatch>,
+    pub lost: Vec<Ticket>,
+    process: u32,
+    tickets: u64,
+    requests: u64,
+}
+
+impl World {
+    pub fn new(shards: u16) -> Self {
+        let map = ShardMap::new(shards);
+        let count = usize::from(shards);
+        let mut world = Self {
+            now: BASE,
+            map,
+            shards: Vec::new(),
+            disks: vec![
+                Disk {
+                    consumed: vec![0; count],
+                    ..Disk::default()
+                };
+                count
+            ],
+            hands: Vec::new(),
+            notify: false,
+            held: false,
+            loads_held: false,
+            wire_held: false,
+            waiting_loads: VecDeque::new(),
+            wire: VecDeque::new(),
+            outputs: Vec::new(),
+            new_rows: Vec::new(),
+            dispatches: BTreeMap::new(),
+            lost: Vec::new(),
+            process: 1,
+            tickets: 0,
+            requests: 0,
+        };
+        world.open();
+        world
+    }
+
+    fn config(&self, shard: usize) -> Config {
+        let disk = &self.disks[shard];
+        let mut sent = vec![0; self.disks.len()];
+        for envelope in &disk.outbox {
+            sent[usize::from(envelope.to.0)] = envelope.number;
+        }
+        Config {
+            id: ShardId(shard as u16),
+            map: self.map,
+            epoch: ShardEpoch(u64::from(self.process)),
+            node: "node".into(),
+            process: self.process_name(),
+            head: disk.rows.last().map_or(Seq(0), |row| row.seq),
+            sent,
+            consumed: disk.consumed.clone(),
+            notify: self.notify,
+        }
+    }
+
+    fn process_name(&self) -> abide_kernel::Str {
+        format!("process-{}", self.process).into()
+    }
+
+    /// Opens every shard from what is durable: index rows first, then the log after them.
+    fn open(&mut self) {
+        self.shards = (0..self.disks.len())
+            .map(|index| Shard::new(self.config(index), self.now))
+            .collect();
+        for index in 0..self.shards.len() {
+            self.recall(index);
+        }
+        for hand in self.hands.clone() {
+            self.admit_hand(&hand);
+        }
+        for disk in &self.disks {
+            for envelope in &disk.outbox {
+                let consumed = self.disks[usize::from(envelope.to.0)].consumed[usize::from(envelope.from.0)];
+                if envelope.number > consumed {
+                    self.wire.push_back(envelope.clone());
+                }
+            }
+        }
+    }
+
+    fn recall(&mut self, index: usize) {
+        let (shard, disk) = (&mut self.shards[index], &self.disks[index]);
+        let newer = |run: &RunId| {
+            disk.rows
+                .iter()
+                .any(|row| row.run == *run && row.seq > disk.through)
+        };
+        for (id, record) in &disk.index {
+            let run = fold_of(record);
+            let held = run
+                .cursors
+                .iter()
+                .any(|cursor| matches!(cursor.phase, Phase::Claimed(_) | Phase::Scheduled { .. }));
+            if held || newer(id) {
+                shard.adopt(run, record.head);
+            }
+        }
+        for row in disk.rows.iter().filter(|row| row.seq > disk.through) {
+            shard.replay(row).expect("the log folds");
+        }
+        shard.replayed(self.now);
+        for run in shard.claimed_runs() {
+            shard.end_lost_claims(run);
+        }
+        let (page, more) = due_page(disk, Timestamp(i64::MIN));
+        shard.loaded_due(self.now, &page, more);
+    }
+
+    /// Makes a worker known to every shard, now and after every crash.
+    pub fn join(&mut self, hand: Hand) {
+        self.admit_hand(&hand);
+        self.hands.push(hand);
+    }
+
+    fn admit_hand(&mut self, hand: &Hand) {
+        let process = hand.local.then(|| self.process_name());
+        for shard in &mut self.shards {
+            let claimant = Claimant {
+                owner: hand.name.as_str().into(),
+                token: hand.token(),
+                lease_ms: hand.lease_ms,
+                process: process.clone(),
+            };
+            let queues = hand.queues.iter().map(|queue| queue.as_str().into()).collect();
+            shard.join(Worker::new(claimant, queues, hand.definitions.clone()));
+        }
+    }
+
+    pub fn worker(&self, name: &str) -> WorkerId {
+        let index = self.hands.iter().position(|hand| hand.name == name);
+        WorkerId(index.expect("a worker that joined") as u32)
+    }
+
+    pub fn home(&self, run: RunId) -> usize {
+        usize::from(self.map.home(run.slot()).0)
+    }
+
+    /// A request id that was never used, made now.
+    pub fn request(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId::new(self.now, u128::from(self.requests))
+    }
+
+    pub fn submit(&mut self, command: Command) -> Ticket {
+        let shard = match &command {
+            Command::Start { request, spec } => self.map.home(spec.admission_slot(*request)),
+            other => self.map.home(other.run().expect("a run").slot()),
+        };
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.shards[usize::from(shard.0)].submit(self.now, ticket, command);
+        self.settle();
+        ticket
+    }
+
+    /// Submits a command and gives back the one answer it must have by now.
+    pub fn ask(&mut self, command: Command) -> Answer {
+        let ticket = self.submit(command);
+        self.answer(ticket).expect("an answer")
+    }
+
+    /// Takes the answer to `ticket`, if it has left.
+    pub fn answer(&mut self, ticket: Ticket) -> Option<Answer> {
+        let found = self
+            .outputs
+            .iter()
+            .position(|output| matches!(output, Output::Answer(to, _) if *to == ticket))?;
+        match self.outputs.remove(found) {
+            Output::Answer(_, answer) => Some(answer),
+            _ => None,
+        }
+    }
+
+    pub fn start(&mut self, spec: StartSpec) -> RunId {
+        let request = self.request();
+        let id = spec.run_id(request);
+        self.submit(Command::Start {
+            request,
+            spec: Box::new(spec),
+        });
+        id
+    }
+
+    /// Lets a worker claim up to `most` attempts, shard by shard.
+    pub fn claim(&mut self, worker: &str, most: usize) -> usize {
+        let id = self.worker(worker);
+        let mut claimed = 0;
+        for shard in &mut self.shards {
+            claimed += shard.claim(self.now, id, most - claimed);
+        }
+        self.settle();
+        claimed
+    }
+
+    pub fn has_work(&mut self, worker: &str) -> bool {
+        let id = self.worker(worker);
+        self.shards.iter_mut().any(|shard| shard.has_work(id))
+    }
+
+    /// Moves the clock and lets everything that is due happen.
+    pub fn tick(&mut self, ms: u64) {
+        self.now = self.now.after(ms);
+        for shard in &mut self.shards {
+            shard.tick(self.now);
+        }
+        self.settle();
+    }
+
+    /// Everything gathered becomes durable, also while commits are held.
+    pub fn durable(&mut self) {
+        let held = core::mem::replace(&mut self.held, false);
+        self.settle();
+        self.held = held;
+    }
+
+    /// Answers loads, appends batches and carries envelopes until nothing is left to do.
+    pub fn settle(&mut self) {
+        loop {
+            let mut moved = false;
+            for index in 0..self.shards.len() {
+                let loads = self.shards[index].take_loads();
+                self.waiting_loads
+                    .extend(loads.into_iter().map(|load| (index, load)));
+                if !self.held {
+                    moved |= self.commit(index);
+                }
+                self.collect(index);
+            }
+            if !self.loads_held {
+                moved |= self.load_one();
+            }
+            if !self.wire_held
+                && let Some(envelope) = self.wire.pop_front()
+            {
+                self.shards[usize::from(envelope.to.0)].receive(self.now, envelope);
+                moved = true;
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Answers the load asked for first.
+    pub fn load_one(&mut self) -> bool {
+        let Some((index, load)) = self.waiting_loads.pop_front() else {
+            return false;
+        };
+        let (shard, disk) = (&mut self.shards[index], &self.disks[index]);
+        match load {
+            Load::Run(id) => {
+                let loaded = disk.index.get(&id).map_or(Loaded::Missing, |record| {
+                    Loaded::Run(Box::new(fold_of(record)), record.head)
+                });
+                shard.loaded_run(self.now, id, loaded);
+            }
+            Load::Key(identity) => {
+                let holder = disk
+                    .index
+                    .values()
+                    .find(|record| record.occupies.as_deref() == Some(&identity));
+                shard.loaded_key(
+                    self.now,
+                    &identity,
+                    holder.map(|record| (fold_of(record), record.head)),
+                );
+            }
+            Load::Due { from } => {
+                let (page, more) = due_page(disk, from);
+                shard.loaded_due(self.now, &page, more);
+            }
+            Load::Ready => {}
+        }
+        true
+    }
+
+    /// Seals and appends what a shard has gathered, and tells it.
+    pub fn commit(&mut self, index: usize) -> bool {
+        let Some(batch) = self.shards[index].seal() else {
+            assert_eq!(self.shards[index].bug(), None);
+            return false;
+        };
+        self.append(index, &batch);
+        self.shards[index].durable(self.now, batch);
+        true
+    }
+
+    /// Writes a batch to the toy disk.
+    pub fn append(&mut self, index: usize, batch: &Batch) {
+        let disk = &mut self.disks[index];
+        disk.rows.extend(batch.rows.iter().cloned());
+        disk.outbox.extend(batch.envelopes.iter().cloned());
+        disk.dead.extend(batch.dead.iter().cloned());
+        for (sender, number) in &batch.consumed {
+            disk.consumed[usize::from(sender.0)] = *number;
+        }
+        self.new_rows.extend(batch.rows.iter().cloned());
+    }
+
+    fn collect(&mut self, index: usize) {
+        for output in self.shards[index].take_outputs() {
+            match output {
+                Output::Deliver(envelope) => self.wire.push_back(envelope),
+                Output::Dispatch(dispatch) => {
+                    self.dispatches.insert(dispatch.claim.run, (*dispatch).clone());
+                    self.outputs.push(Output::Dispatch(dispatch));
+                }
+                other => self.outputs.push(other),
+            }
+        }
+    }
+
+    /// Writes the index rows of every shard; runs that nobody needs leave memory.
+    pub fn flush(&mut self) {
+        for index in 0..self.shards.len() {
+            self.flush_one(index);
+        }
+    }
+
+    pub fn flush_one(&mut self, index: usize) {
+        let Some(flush) = self.shards[index].flush() else {
+            return;
+        };
+        let disk = &mut self.disks[index];
+        for record in flush.records {
+            disk.index.insert(record.run, record);
+        }
+        for (run, _) in flush.purged {
+            disk.index.remove(&run);
+        }
+        disk.through = flush.through;
+        self.shards[index].flushed();
+    }
+
+    /// The process dies and another opens the shards from what is durable.
+    pub fn crash(&mut self, how: Crash) {
+        for index in 0..self.shards.len() {
+            if how == Crash::AfterAppend
+                && let Some(batch) = self.shards[index].seal()
+            {
+                self.append(index, &batch);
+            }
+        }
+        for shard in std::mem::take(&mut self.shards) {
+            self.lost.extend(shard.abandon());
+        }
+        self.waiting_loads.clear();
+        self.wire.clear();
+        self.process += 1;
+        self.open();
+        self.settle();
+    }
+
+    /// Forgets every index row and checkpoint: the log alone is the truth.
+    pub fn forget_index(&mut self) {
+        for disk in &mut self.disks {
+            disk.index.clear();
+            disk.through = Seq(0);
+        }
+    }
+
+    /// The run as the log has it.
+    pub fn folded(&self, id: RunId) -> Option<Run> {
+        check::fold(&self.disks[self.home(id)].rows, id)
+    }
+
+    pub fn resident_runs(&self) -> usize {
+        self.shards.iter().map(Shard::resident_runs).sum()
+    }
+}
+
+/// The run as a checkpoint keeps it.
+pub fn fold_of(record: &Record) -> Run {
+    serde_json::from_slice(&record.checkpoint).expect("a checkpoint")
+}
+
+fn due_page(disk: &Disk, from: Timestamp) -> (Vec<(Timestamp, RunId)>, Option<Timestamp>) {
+    let mut due: Vec<(Timestamp, RunId)> = disk
+        .index
+        .values()
+        .filter_map(|record| Some((record.due?, record.run)))
+        .filter(|(at, _)| *at >= from)
+        .collect();
+    due.sort();
+    // Whole instants only: a page that ended within one would begin with it again for ever.
+    let mut end = due.len().min(DUE_PAGE);
+    while end > 0 && end < due.len() && due[end].0 == due[end - 1].0 {
+        end += 1;
+    }
+    let more = due.get(end).map(|(at, _)| *at);
+    due.truncate(end);
+    (due, more)
+}
