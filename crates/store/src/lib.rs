@@ -4,17 +4,20 @@
 //! facts, envelopes and consumed cursors, appended under a fence of epoch and position. Index rows and
 //! checkpoints are written behind and can be rebuilt from the log: deleting them changes no answer.
 
+mod counts;
 mod fault;
+mod journal;
 mod listing;
+mod record;
 mod row;
 mod store;
 mod url;
 
+pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 pub use fault::{Fault, FaultKind};
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
-pub use row::{checksum, decode_facts, encode_facts};
 pub use store::{Counters, Due, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
 pub use url::{BadUrl, Durability, StoreUrl};

@@ -1,5 +1,7 @@
 //! Listing: which runs, and what is shown of them without their payloads.
 
+use std::ops::RangeInclusive;
+
 use abide_kernel::envelope::DeadEnvelope;
 use abide_kernel::shard::Record;
 use abide_kernel::{RunId, Status, Str, Timestamp};
@@ -133,4 +135,14 @@ pub struct Stats {
     pub bytes: u64,
     /// The store's format.
     pub format: u32,
+}
+
+/// The ids that begin with `prefix`; `None` when no id can. Only lower case, as ids are written.
+pub(crate) fn prefix_range(prefix: &str) -> Option<RangeInclusive<RunId>> {
+    let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if prefix.len() > 32 || !prefix.bytes().all(digit) {
+        return None;
+    }
+    let bound = |text: String| u128::from_str_radix(&text, 16).map(RunId).ok();
+    Some(bound(format!("{prefix:0<32}"))?..=bound(format!("{prefix:f<32}"))?)
 }

@@ -1,41 +1,125 @@
-//! The written form of a journal row: facts as JSON, and a checksum over the whole row.
+//! The written form of a journal row: facts as JSON, and a checksum over the whole row and its place.
 
-use abide_kernel::{FORMAT, Facts, Rev, Row, RunId, Seq, Timestamp};
+use abide_kernel::{Facts, Rev, Row, RunId, Seq, ShardId, Timestamp};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// Writes facts as JSON to the end of `into`.
-pub fn encode_facts(facts: &Facts, into: &mut Vec<u8>) {
-    // Facts are plain data with text keys; writing them to memory cannot fail.
-    serde_json::to_writer(into, facts).expect("facts have a JSON form");
+use crate::{Fault, Scanned};
+
+/// Which bytes a checksum covers, and in which order. It changes only with a store's format.
+const LAYOUT: u8 = 1;
+
+/// What is left of the facts of a row that a purge has emptied.
+pub(crate) const NO_FACTS: &[u8] = b"[]";
+
+/// A journal row as a store has it: not yet checked.
+#[derive(Clone, Debug)]
+pub(crate) struct RawRow {
+    pub(crate) shard: ShardId,
+    pub(crate) seq: Seq,
+    pub(crate) run: RunId,
+    pub(crate) rev: Rev,
+    pub(crate) prior: Seq,
+    pub(crate) at: Timestamp,
+    pub(crate) facts: Vec<u8>,
+    pub(crate) checksum: i64,
 }
 
-/// Reads facts from their JSON.
-///
-/// # Errors
-/// When the text is no list of facts that this release knows.
-pub fn decode_facts(text: &[u8]) -> Result<Facts, serde_json::Error> {
-    serde_json::from_slice(text)
+impl RawRow {
+    /// The written form of a row.
+    pub(crate) fn of(shard: ShardId, row: &Row) -> Self {
+        let mut facts = Vec::new();
+        let checksum = encode(shard, row, &mut facts);
+        Self {
+            shard,
+            seq: row.seq,
+            run: row.run,
+            rev: row.rev,
+            prior: row.prior,
+            at: row.at,
+            facts,
+            checksum,
+        }
+    }
+
+    /// The row, if it is as it was written.
+    pub(crate) fn decode(&self) -> Scanned {
+        if self.sum() != self.checksum {
+            return Err(self.damaged("its checksum does not match"));
+        }
+        let facts: Facts = serde_json::from_slice(&self.facts)
+            .map_err(|error| self.damaged(&format!("its facts do not decode: {error}")))?;
+        Ok(Row {
+            seq: self.seq,
+            run: self.run,
+            rev: self.rev,
+            prior: self.prior,
+            at: self.at,
+            facts,
+        })
+    }
+
+    /// Takes the facts out. The row stays, so that positions have no gap and the rows before it can be found.
+    pub(crate) fn empty(&mut self) {
+        self.facts = NO_FACTS.to_vec();
+        self.checksum = self.sum();
+    }
+
+    pub(crate) fn damaged(&self, what: &str) -> Fault {
+        damaged(self.shard, self.seq, Some(self.run), what)
+    }
+
+    fn sum(&self) -> i64 {
+        checksum(
+            self.shard,
+            self.seq,
+            self.run,
+            self.rev,
+            self.prior,
+            self.at,
+            &self.facts,
+        )
+    }
 }
 
-/// The checksum of a row: over its identity, its place and its facts, so that a row moved elsewhere is noticed.
+/// A journal row that is not as it was written.
+pub(crate) fn damaged(shard: ShardId, seq: Seq, run: Option<RunId>, what: &str) -> Fault {
+    let of = run.map(|run| format!(", of {run},")).unwrap_or_default();
+    let message = format!(
+        "journal row {} of shard {}{of} is damaged: {what}",
+        seq.0, shard.0
+    );
+    Fault::corrupt(run, Some((shard, seq)), message)
+}
+
+/// Writes a row's facts to the end of `buffer`, and answers with the row's checksum.
 #[must_use]
-pub fn checksum(run: RunId, rev: Rev, prior: Seq, at: Timestamp, facts: &[u8]) -> i64 {
-    let mut head = [0u8; 41];
-    head[0] = FORMAT;
-    head[1..17].copy_from_slice(&run.0.to_be_bytes());
-    head[17..25].copy_from_slice(&rev.0.to_be_bytes());
-    head[25..33].copy_from_slice(&prior.0.to_be_bytes());
-    head[33..41].copy_from_slice(&at.0.to_be_bytes());
+pub(crate) fn encode(shard: ShardId, row: &Row, buffer: &mut Vec<u8>) -> i64 {
+    let start = buffer.len();
+    // Facts are plain data with text keys; writing them to memory cannot fail.
+    serde_json::to_writer(&mut *buffer, &row.facts).expect("facts have a JSON form");
+    checksum(
+        shard,
+        row.seq,
+        row.run,
+        row.rev,
+        row.prior,
+        row.at,
+        &buffer[start..],
+    )
+}
+
+/// Over its place as well, so that a row that was moved or copied elsewhere is noticed.
+fn checksum(shard: ShardId, seq: Seq, run: RunId, rev: Rev, prior: Seq, at: Timestamp, facts: &[u8]) -> i64 {
+    let mut head = [0u8; 51];
+    head[0] = LAYOUT;
+    head[1..3].copy_from_slice(&shard.0.to_be_bytes());
+    head[3..11].copy_from_slice(&seq.0.to_be_bytes());
+    head[11..27].copy_from_slice(&run.0.to_be_bytes());
+    head[27..35].copy_from_slice(&rev.0.to_be_bytes());
+    head[35..43].copy_from_slice(&prior.0.to_be_bytes());
+    head[43..51].copy_from_slice(&at.0.to_be_bytes());
     let mut hash = Xxh3Default::new();
     hash.update(&head);
     hash.update(facts);
     hash.digest() as i64
-}
-
-/// The checksum of a row that is at hand, written into `buffer` on the way.
-#[must_use]
-pub(crate) fn encode(row: &Row, buffer: &mut Vec<u8>) -> i64 {
-    let start = buffer.len();
-    encode_facts(&row.facts, buffer);
-    checksum(row.run, row.rev, row.prior, row.at, &buffer[start..])
 }

@@ -1,83 +1,120 @@
 //! Append: a group of batches in one transaction, made durable by its commit.
 
-use std::sync::atomic::Ordering;
-
 use abide_kernel::Row;
 use abide_kernel::shard::Batch;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, ToSql, params};
+use rusqlite::{CachedStatement, Connection, ToSql, TransactionBehavior, params};
 
-use super::{Owned, SqliteStore, fault, position};
-use crate::row;
-use crate::{Fault, FaultKind, Verdict};
+use super::fault::{commit_fault, fault};
+use super::{Owned, SqliteStore, position};
+use crate::{Fault, Verdict, journal, row};
 
 /// Rows per statement: one statement for sixteen rows costs less than sixteen statements; more gains nothing.
 const ROWS_PER_INSERT: usize = 16;
 const COLUMNS: usize = 7;
+/// A buffer that had to grow beyond this for one batch is given back.
+const BUFFER_BYTES_KEPT: usize = 16 * 1024 * 1024;
 
 impl SqliteStore {
     pub(super) fn append_group(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {
         let doing = |error| fault("appending to the journal", error);
-        let verdicts: Vec<Verdict> = group.iter().map(|batch| self.fence(batch)).collect();
-        let accepted = || {
-            group
-                .iter()
-                .zip(&verdicts)
-                .filter(|(_, verdict)| **verdict == Verdict::Durable)
-                .map(|(batch, _)| batch)
-        };
-        if accepted().next().is_none() {
+        let mut verdicts = self.fence(group);
+        if !verdicts.contains(&Verdict::Durable) {
             return Ok(verdicts);
         }
         self.counts.write();
         // Encoding comes first: the write lock is held for no longer than it must be.
-        self.buffer.clear();
-        let mut encoded = Vec::with_capacity(accepted().map(|batch| batch.rows.len()).sum());
-        for batch in accepted() {
-            for row in &batch.rows {
-                let start = self.buffer.len();
-                let checksum = row::encode(row, &mut self.buffer);
-                encoded.push(Encoded {
-                    position: position(batch.shard, row.seq),
-                    row,
-                    start,
-                    end: self.buffer.len(),
-                    checksum,
-                });
-            }
+        let mut encoded = encode(group, &verdicts, &mut self.buffer);
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(doing)?;
+        if !still_owned(&transaction, group, &mut verdicts).map_err(doing)? {
+            encoded = encode(group, &verdicts, &mut self.buffer);
         }
-        let transaction = self.connection.transaction().map_err(doing)?;
         insert_rows(&transaction, &encoded, &self.buffer).map_err(doing)?;
-        for batch in accepted() {
-            insert_rest(&transaction, batch).map_err(doing)?;
+        for batch in accepted(group, &verdicts) {
+            let owned = &self.shards[usize::from(batch.shard.0)];
+            insert_rest(&transaction, batch, owned).map_err(doing)?;
         }
-        transaction.commit().map_err(|error| commit_fault(error))?;
-        let rows = encoded.len() as u64;
-        for batch in accepted() {
+        transaction
+            .commit()
+            .map_err(|error| commit_fault("appending to the journal", error))?;
+        self.counts.commit(encoded.len(), self.buffer.len());
+        drop(encoded);
+        for batch in accepted(group, &verdicts) {
             if let Some(last) = batch.rows.last() {
-                self.shards[usize::from(batch.shard.0)].head = last.seq.0;
+                let owned = &mut self.shards[usize::from(batch.shard.0)];
+                (owned.head, owned.last_at) = (last.seq, last.at);
             }
         }
-        self.counts.commits.fetch_add(1, Ordering::Relaxed);
-        self.counts.rows.fetch_add(rows, Ordering::Relaxed);
-        self.counts
-            .fact_bytes
-            .fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
+        if self.buffer.capacity() > BUFFER_BYTES_KEPT {
+            self.buffer = Vec::new();
+        }
         Ok(verdicts)
     }
 
-    /// The fence: the owner's epoch, and the next free position. The file's own key refuses a taken one as well.
-    fn fence(&self, batch: &Batch) -> Verdict {
-        let Some(Owned { epoch, head }) = self.shards.get(usize::from(batch.shard.0)).copied() else {
-            return Verdict::Stale;
-        };
-        let next = batch.rows.first().is_none_or(|first| first.seq.0 == head + 1);
-        if batch.epoch.0 == epoch && epoch > 0 && next {
-            Verdict::Durable
-        } else {
-            Verdict::Stale
+    /// Which batches may follow what this owner knows. A later batch of a shard follows the earlier ones.
+    fn fence(&self, group: &[Batch]) -> Vec<Verdict> {
+        let mut verdicts: Vec<Verdict> = Vec::with_capacity(group.len());
+        for (index, batch) in group.iter().enumerate() {
+            let Some(owned) = self.shards.get(usize::from(batch.shard.0)) else {
+                verdicts.push(Verdict::Stale);
+                continue;
+            };
+            let head = accepted(&group[..index], &verdicts)
+                .filter(|earlier| earlier.shard == batch.shard)
+                .filter_map(|earlier| earlier.rows.last())
+                .last()
+                .map_or(owned.head, |row| row.seq);
+            verdicts.push(journal::fence(batch, owned.epoch, head));
+        }
+        verdicts
+    }
+}
+
+fn accepted<'a, 'b>(
+    group: &'a [Batch],
+    verdicts: &'b [Verdict],
+) -> impl Iterator<Item = &'a Batch> + use<'a, 'b> {
+    let durable = group.iter().zip(verdicts);
+    durable.filter_map(|(batch, verdict)| (*verdict == Verdict::Durable).then_some(batch))
+}
+
+/// Whether every accepted batch is still the owner's by the file itself; those that are not become stale. What
+/// this process remembers is not enough: someone may have removed the lock and opened the file.
+fn still_owned(connection: &Connection, group: &[Batch], verdicts: &mut [Verdict]) -> rusqlite::Result<bool> {
+    let mut statement = connection.prepare_cached("SELECT epoch FROM shard WHERE id = ?1")?;
+    let mut all = true;
+    for (batch, verdict) in group.iter().zip(verdicts) {
+        if *verdict == Verdict::Durable {
+            let epoch: i64 = statement.query_row([batch.shard.0], |row| row.get(0))?;
+            if epoch as u64 != batch.epoch.0 {
+                *verdict = Verdict::Stale;
+                all = false;
+            }
         }
     }
+    Ok(all)
+}
+
+fn encode<'a>(group: &'a [Batch], verdicts: &[Verdict], buffer: &mut Vec<u8>) -> Vec<Encoded<'a>> {
+    buffer.clear();
+    let mut encoded = Vec::with_capacity(accepted(group, verdicts).map(|batch| batch.rows.len()).sum());
+    for batch in accepted(group, verdicts) {
+        for row in &batch.rows {
+            let start = buffer.len();
+            let checksum = row::encode(batch.shard, row, buffer);
+            encoded.push(Encoded {
+                position: position(batch.shard, row.seq),
+                row,
+                start,
+                end: buffer.len(),
+                checksum,
+            });
+        }
+    }
+    encoded
 }
 
 struct Encoded<'a> {
@@ -140,7 +177,7 @@ fn bind(
 }
 
 /// Envelopes, cursors and dead letters: rare beside rows, so one statement each.
-fn insert_rest(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {
+fn insert_rest(connection: &Connection, batch: &Batch, owned: &Owned) -> rusqlite::Result<()> {
     for envelope in &batch.envelopes {
         let body = serde_json::to_string(envelope).expect("envelopes have a JSON form");
         connection
@@ -162,24 +199,10 @@ fn insert_rest(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {
     }
     for dead in &batch.dead {
         let body = serde_json::to_string(&dead.envelope).expect("envelopes have a JSON form");
-        let at = batch.rows.last().map_or(0, |row| row.at.0);
+        let at = batch.rows.last().map_or(owned.last_at, |row| row.at);
         connection
             .prepare_cached("INSERT INTO dead_letter (at, node, reason, body) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![at, "", &*dead.reason, body])?;
+            .execute(params![at.0, owned.owner, &*dead.reason, body])?;
     }
     Ok(())
-}
-
-/// A commit that failed: only when SQLite says that it rolled back is it known that nothing was written.
-fn commit_fault(error: rusqlite::Error) -> Fault {
-    let refused = matches!(
-        error.sqlite_error_code(),
-        Some(rusqlite::ErrorCode::DiskFull | rusqlite::ErrorCode::DatabaseBusy)
-    );
-    let kind = if refused {
-        FaultKind::Refused
-    } else {
-        FaultKind::Fatal
-    };
-    Fault::because(kind, format!("committing to the journal: {error}"), error)
 }

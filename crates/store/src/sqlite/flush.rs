@@ -1,11 +1,14 @@
 //! Flush: index rows and checkpoints, written behind in one transaction with the watermark.
 
+use abide_kernel::Seq;
+use abide_kernel::ShardId;
 use abide_kernel::shard::{Flush, Record};
-use rusqlite::{Connection, params};
-use xxhash_rust::xxh3::xxh3_64;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-use super::{SqliteStore, fault, position};
-use crate::{Fault, Verdict};
+use super::fault::{commit_fault, fault};
+use super::read::{ROW_COLUMNS, raw_row};
+use super::{SqliteStore, position};
+use crate::{Fault, Verdict, record};
 
 /// An index row only ever moves its revision forward.
 const UPSERT: &str = "
@@ -22,17 +25,25 @@ WHERE excluded.rev >= run.rev";
 impl SqliteStore {
     pub(super) fn flush_index(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
         let doing = |error| fault("writing index rows", error);
-        if self
-            .shards
-            .get(usize::from(flush.shard.0))
-            .map(|owned| owned.epoch)
-            != Some(flush.epoch.0)
-        {
+        let owned = self.shards.get(usize::from(flush.shard.0));
+        if !owned.is_some_and(|owned| owned.epoch == flush.epoch && flush.epoch.0 > 0) {
             return Ok(Verdict::Stale);
         }
         self.counts.write();
         let shard = flush.shard.0;
-        let transaction = self.connection.transaction().map_err(doing)?;
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(doing)?;
+        let moved = transaction
+            .prepare_cached("UPDATE shard SET watermark = max(watermark, ?2) WHERE id = ?1 AND epoch = ?3")
+            .and_then(|mut update| {
+                update.execute(params![shard, flush.through.0 as i64, flush.epoch.0 as i64])
+            })
+            .map_err(doing)?;
+        if moved == 0 {
+            return Ok(Verdict::Stale);
+        }
         for record in &flush.records {
             upsert(&transaction, shard, record).map_err(doing)?;
         }
@@ -41,9 +52,9 @@ impl SqliteStore {
                 .prepare_cached("DELETE FROM run WHERE id = ?1")
                 .and_then(|mut delete| delete.execute([run.0.to_be_bytes().as_slice()]))
                 .map_err(doing)?;
-            erase(&transaction, position(flush.shard, *head)).map_err(doing)?;
+            erase(&transaction, flush.shard, *head).map_err(doing)?;
         }
-        // Envelopes that were consumed are only now of no use: their effects are in rows that are durable.
+        // Envelopes that were consumed are of no use: their effects are in rows that are durable.
         transaction
             .prepare_cached(
                 "DELETE FROM envelope WHERE receiver = ?1 AND number <=
@@ -52,35 +63,21 @@ impl SqliteStore {
             .and_then(|mut delete| delete.execute([shard]))
             .map_err(doing)?;
         transaction
-            .prepare_cached("UPDATE shard SET watermark = max(watermark, ?2) WHERE id = ?1")
-            .and_then(|mut update| update.execute(params![shard, flush.through.0 as i64]))
-            .map_err(doing)?;
-        transaction.commit().map_err(doing)?;
+            .commit()
+            .map_err(|error| commit_fault("writing index rows", error))?;
         Ok(Verdict::Durable)
     }
 }
 
-/// The checksum of an index row: over what is decided by it.
-pub(super) fn record_checksum(id: &[u8], head: i64, rev: i64, checkpoint: &[u8]) -> i64 {
-    let mut bytes = Vec::with_capacity(checkpoint.len() + 32);
-    bytes.extend_from_slice(id);
-    bytes.extend_from_slice(&head.to_be_bytes());
-    bytes.extend_from_slice(&rev.to_be_bytes());
-    bytes.extend_from_slice(checkpoint);
-    xxh3_64(&bytes) as i64
-}
-
 fn upsert(connection: &Connection, shard: u16, record: &Record) -> rusqlite::Result<()> {
     let id = record.run.0.to_be_bytes();
-    let checkpoint = std::str::from_utf8(&record.checkpoint).unwrap_or("null");
-    let (head, rev) = (record.head.0 as i64, record.rev.0 as i64);
-    let checksum = record_checksum(&id, head, rev, &record.checkpoint);
+    let checkpoint = std::str::from_utf8(&record.checkpoint).expect("a checkpoint is JSON, and so UTF-8");
     let parent = record.parent.map(|parent| parent.0.to_be_bytes());
     connection.prepare_cached(UPSERT)?.execute(params![
         id.as_slice(),
         shard,
-        head,
-        rev,
+        record.head.0 as i64,
+        record.rev.0 as i64,
         &*record.namespace,
         &*record.workflow,
         record.version,
@@ -98,27 +95,31 @@ fn upsert(connection: &Connection, shard: u16, record: &Record) -> rusqlite::Res
         record.ready.map(|(_, _, arrival)| arrival.0 as i64),
         record.reservation,
         checkpoint,
-        checksum,
+        record::checksum(record),
     ])?;
     Ok(())
 }
 
-/// Empties the journal rows of a purged run, from its last row back to its first. The rows themselves stay, so
-/// that positions have no gap.
-fn erase(connection: &Connection, head: i64) -> rusqlite::Result<()> {
-    let shard = head & !((1 << super::SEQ_BITS) - 1);
-    let prior = |position: i64| {
-        connection
-            .prepare_cached("SELECT prior FROM journal WHERE position = ?1")?
-            .query_row([position], |row| row.get::<_, i64>(0))
-    };
-    let mut next = prior(head)?;
-    while next != 0 {
-        let position = shard | next;
-        next = prior(position)?;
-        connection
-            .prepare_cached("UPDATE journal SET facts = '[]', checksum = 0 WHERE position = ?1")?
-            .execute([position])?;
+/// Empties the journal rows of a purged run, from the one before its last back to its first. The rows themselves
+/// stay, so that positions have no gap. A chain that is broken ends there: what is damaged is for a person.
+fn erase(connection: &Connection, shard: ShardId, head: Seq) -> rusqlite::Result<()> {
+    let mut read =
+        connection.prepare_cached(&format!("SELECT {ROW_COLUMNS} FROM journal WHERE position = ?1"))?;
+    let mut write =
+        connection.prepare_cached("UPDATE journal SET facts = ?2, checksum = ?3 WHERE position = ?1")?;
+    let mut next = head;
+    while next.0 != 0 {
+        let key = position(shard, next);
+        let found = read.query_row([key], |row| Ok(raw_row(row))).optional()?;
+        let Some(Ok(mut row)) = found.filter(|row| row.as_ref().is_ok_and(|row| row.prior < next)) else {
+            break;
+        };
+        if next != head {
+            row.empty();
+            let facts = std::str::from_utf8(&row.facts).unwrap_or_default();
+            write.execute(params![key, facts, row.checksum])?;
+        }
+        next = row.prior;
     }
     Ok(())
 }

@@ -3,6 +3,8 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::{Fault, FaultKind};
 
@@ -40,7 +42,7 @@ pub(super) fn take(path: &Path, owner: &str) -> Result<Lock, Fault> {
         .truncate(false)
         .open(&lock)
         .map_err(doing)?;
-    match file.try_lock() {
+    match try_lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let holder = read_holder(&mut file).map_or("another process".to_owned(), |holder| {
@@ -59,6 +61,17 @@ pub(super) fn take(path: &Path, owner: &str) -> Result<Lock, Fault> {
     file.seek(SeekFrom::Start(0)).map_err(doing)?;
     file.write_all(text.as_bytes()).map_err(doing)?;
     Ok(Lock { _file: file })
+}
+
+/// Tries for a moment: one who only asks for the holder has the lock for an instant.
+fn try_lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..5 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Who holds the store at `path` now; `None` when nobody does.

@@ -1,14 +1,22 @@
 //! Opening a file: checks before anything is written, the lock, the settings, the format.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_kernel::ShardMap;
+use abide_kernel::{SLOTS, ShardMap};
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Counts, Holder, Owned, SqliteReader, SqliteStore, fault, lock, schema};
+use super::fault::fault;
+use super::{Holder, Owned, SqliteReader, SqliteStore, lock, schema};
 use crate::{Durability, Fault, FaultKind};
+
+/// How long to wait for others that use the file: readers that pin its log, foreign writers.
+const PATIENCE: Duration = Duration::from_secs(10);
+const STATEMENTS: usize = 64;
+const MAGIC: &[u8] = b"SQLite format 3\0";
 
 impl SqliteStore {
     /// Opens the store at `path`, or makes it with `shards` shards. `owner` names the holder to others.
@@ -16,14 +24,15 @@ impl SqliteStore {
     /// # Errors
     /// When another process holds it, it is of a newer format, no store, a directory, or cannot be written.
     pub fn open(path: &Path, durability: Durability, shards: u16, owner: &str) -> Result<Self, Fault> {
+        if shards == 0 || shards > SLOTS {
+            let message = format!("a store has 1 to {SLOTS} shards, not {shards}");
+            return Err(Fault::new(FaultKind::Unusable, message));
+        }
         check_path(path)?;
         let lock = lock::take(path, owner)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let doing = |error| fault(&format!("opening {}", path.display()), error);
-        let mut connection = Connection::open_with_flags(path, flags).map_err(doing)?;
-        connection.busy_timeout(Duration::from_secs(10)).map_err(doing)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let mut connection = connect(path, flags).map_err(doing)?;
         if connection.is_readonly("main").map_err(doing)? {
             let message = format!(
                 "{} cannot be written: give this user write permission",
@@ -31,27 +40,20 @@ impl SqliteStore {
             );
             return Err(Fault::new(FaultKind::Unusable, message));
         }
-        let format = schema::format(&connection)?;
-        if format > schema::FORMAT {
-            return Err(schema::newer(format));
-        }
+        // Before the settings: they would already change a file that is not ours.
+        schema::check(&connection, path)?;
         configure(&connection, durability).map_err(doing)?;
         schema::migrate(&mut connection, shards)?;
-        // Frames of a process that was killed may look durable in the page cache and not be: bring them into the
-        // file, synced, before anything is built on them.
-        connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-            .map_err(doing)?;
+        settle(&connection, path)?;
         let map = ShardMap::new(schema::shards(&connection)?);
-        let shards = vec![Owned::default(); usize::from(map.count())];
-        connection.set_prepared_statement_cache_capacity(64);
         Ok(Self {
             connection,
             path: path.to_owned(),
             map,
-            shards,
-            counts: Arc::new(Counts::default()),
+            shards: vec![Owned::default(); usize::from(map.count())],
+            counts: Arc::default(),
             buffer: Vec::new(),
+            stopped: false,
             _lock: lock,
         })
     }
@@ -62,8 +64,15 @@ impl SqliteStore {
         lock::holder(path)
     }
 
-    pub(super) fn counts(&self) -> &Arc<Counts> {
-        &self.counts
+    /// Lets the file grow to so many pages and no further, as on a disk that is full then.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    #[cfg(feature = "conformance")]
+    pub fn limit_pages(&self, pages: u32) -> Result<(), Fault> {
+        self.connection
+            .pragma_update(None, "max_page_count", pages)
+            .map_err(|error| fault("limiting the file", error))
     }
 }
 
@@ -80,7 +89,7 @@ pub fn open_read_only(path: &Path) -> Result<SqliteReader, Fault> {
         );
         return Err(Fault::new(FaultKind::Unusable, message));
     }
-    SqliteReader::open(path, Arc::new(Counts::default()))
+    SqliteReader::open(path, Arc::default())
 }
 
 /// A connection with this store's settings and an empty journal table, for measuring what the file alone can do.
@@ -95,15 +104,36 @@ pub fn raw_journal(path: &Path, durability: Durability) -> Result<Connection, Fa
     Ok(connection)
 }
 
+pub(super) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(PATIENCE)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(connection)
+}
+
+/// What can be seen without a lock and without SQLite, so that nothing is left beside a file that is not ours.
 fn check_path(path: &Path) -> Result<(), Fault> {
+    let unusable = |message: String| Err(Fault::new(FaultKind::Unusable, message));
     if path.is_dir() {
-        let message = format!("{} is a directory; expected the path of a file", path.display());
-        return Err(Fault::new(FaultKind::Unusable, message));
+        return unusable(format!(
+            "{} is a directory; expected the path of a file",
+            path.display()
+        ));
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-        let message = format!("the directory {} does not exist; make it first", parent.display());
-        return Err(Fault::new(FaultKind::Unusable, message));
+        return unusable(format!(
+            "the directory {} does not exist; make it first",
+            parent.display()
+        ));
+    }
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut start));
+    if read.is_ok() && !start.is_empty() && start != MAGIC {
+        return unusable(format!(
+            "{} is not an Abide store, nor any SQLite database; give a path of its own",
+            path.display()
+        ));
     }
     Ok(())
 }
@@ -118,5 +148,22 @@ fn configure(connection: &Connection, durability: Durability) -> rusqlite::Resul
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.pragma_update(None, "cache_size", -32_768)?;
     connection.pragma_update(None, "foreign_keys", false)?;
+    Ok(())
+}
+
+/// Frames of a process that was killed may look durable in the page cache and not be: bring them into the file,
+/// synced, before anything is built on them.
+fn settle(connection: &Connection, path: &Path) -> Result<(), Fault> {
+    let busy: bool = connection
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+        .map_err(|error| fault(&format!("bringing {} in order", path.display()), error))?;
+    if busy {
+        let message = format!(
+            "another program has been reading {} in one transaction for {} seconds, so that its log cannot be brought in order; end that and try again",
+            path.display(),
+            PATIENCE.as_secs()
+        );
+        return Err(Fault::new(FaultKind::Refused, message));
+    }
     Ok(())
 }

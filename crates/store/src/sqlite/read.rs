@@ -1,78 +1,47 @@
 //! Reading rows and index rows back, each against its checksum.
 
-use abide_kernel::{Facts, Rev, Row, Run, RunId, Seq, ShardId, Timestamp};
+use abide_kernel::{Rev, RunId, Seq, ShardId, Timestamp};
+use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::flush::record_checksum;
-use super::{fault, position, seq_of, shard_of};
-use crate::row::{checksum, decode_facts};
-use crate::{Due, Fault, FaultKind, ReadyPage, Scanned, StoredRun};
+use super::fault::fault;
+use super::{end_of, limit, position, seq_of, shard_of};
+use crate::record::{self, RawRecord};
+use crate::row::{self, RawRow};
+use crate::{Due, Fault, ReadyPage, Scanned, StoredRun, journal};
 
 pub(super) const ROW_COLUMNS: &str = "position, run, rev, prior, at, facts, checksum";
 
-/// A journal row as the file has it.
-pub(super) struct RawRow {
-    position: i64,
-    run: Vec<u8>,
-    rev: i64,
-    prior: i64,
-    at: i64,
-    facts: Vec<u8>,
-    checksum: i64,
+/// A journal row as the file has it, from [`ROW_COLUMNS`]. A column that does not hold what is written there is
+/// damage to this row, not to the table.
+pub(super) fn raw_row(row: &rusqlite::Row<'_>) -> Result<RawRow, Fault> {
+    let place: i64 = row.get(0).map_err(|error| fault("reading the journal", error))?;
+    let (shard, seq) = (shard_of(place), seq_of(place));
+    let run = row
+        .get_ref(1)
+        .ok()
+        .and_then(|run| run.as_bytes().ok().and_then(run_id));
+    let damaged = |what: &str| row::damaged(shard, seq, run, what);
+    let wrong = |error: rusqlite::Error| damaged(&error.to_string());
+    Ok(RawRow {
+        shard,
+        seq,
+        run: run.ok_or_else(|| damaged("its run id has not 16 bytes"))?,
+        rev: Rev(row.get::<_, i64>(2).map_err(wrong)? as u64),
+        prior: Seq(row.get::<_, i64>(3).map_err(wrong)? as u64),
+        at: Timestamp(row.get(4).map_err(wrong)?),
+        facts: text(row, 5).map_err(wrong)?,
+        checksum: row.get(6).map_err(wrong)?,
+    })
 }
 
-impl RawRow {
-    pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            position: row.get(0)?,
-            run: row.get(1)?,
-            rev: row.get(2)?,
-            prior: row.get(3)?,
-            at: row.get(4)?,
-            facts: row.get_ref(5)?.as_bytes()?.to_owned(),
-            checksum: row.get(6)?,
-        })
-    }
-
-    /// The row's facts, if the row is as it was written. A row that was erased by a purge has none.
-    pub(super) fn decode(self) -> Result<Row, Fault> {
-        let place = (shard_of(self.position), seq_of(self.position));
-        let run = run_id(&self.run);
-        let corrupt = |what: String| {
-            let message = format!(
-                "journal row {} of shard {} is damaged: {what}",
-                place.1.0, place.0.0
-            );
-            Fault::new(
-                FaultKind::Corrupt {
-                    run,
-                    position: Some(place),
-                },
-                message,
-            )
-        };
-        let Some(id) = run else {
-            return Err(corrupt(format!(
-                "its run id has {} bytes, not 16",
-                self.run.len()
-            )));
-        };
-        let (rev, prior, at) = (Rev(self.rev as u64), Seq(self.prior as u64), Timestamp(self.at));
-        let erased = self.facts == b"[]" && self.checksum == 0;
-        if !erased && checksum(id, rev, prior, at, &self.facts) != self.checksum {
-            return Err(corrupt("its checksum does not match".into()));
-        }
-        let facts: Facts = decode_facts(&self.facts)
-            .map_err(|error| corrupt(format!("its facts do not decode: {error}")))?;
-        Ok(Row {
-            seq: place.1,
-            run: id,
-            rev,
-            prior,
-            at,
-            facts,
-        })
-    }
+/// The bytes of a text that may not be UTF-8 any more.
+fn text(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Vec<u8>> {
+    let value = row.get_ref(column)?;
+    let bytes = value.as_bytes().or_else(|_| value.as_blob());
+    bytes.map(<[u8]>::to_vec).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, value.data_type(), Box::new(error))
+    })
 }
 
 pub(super) fn run_id(bytes: &[u8]) -> Option<RunId> {
@@ -80,6 +49,21 @@ pub(super) fn run_id(bytes: &[u8]) -> Option<RunId> {
         .try_into()
         .ok()
         .map(|bytes| RunId(u128::from_be_bytes(bytes)))
+}
+
+/// A run id in a column of the index.
+pub(super) struct Id(pub(super) RunId);
+
+impl FromSql for Id {
+    fn column_result(value: rusqlite::types::ValueRef<'_>) -> rusqlite::types::FromSqlResult<Self> {
+        let bytes = value.as_blob()?;
+        run_id(bytes)
+            .map(Self)
+            .ok_or(rusqlite::types::FromSqlError::InvalidBlobSize {
+                expected_size: 16,
+                blob_size: bytes.len(),
+            })
+    }
 }
 
 pub(super) fn scan(
@@ -93,75 +77,65 @@ pub(super) fn scan(
         "SELECT {ROW_COLUMNS} FROM journal WHERE position > ?1 AND position < ?2 ORDER BY position LIMIT ?3"
     );
     let mut statement = connection.prepare_cached(&sql).map_err(doing)?;
-    let (from, to) = (position(shard, after), position(ShardId(shard.0 + 1), Seq(0)));
+    let with = params![position(shard, after), end_of(shard), limit(most.max(1))];
     let rows = statement
-        .query_map(params![from, to, most as i64], RawRow::read)
+        .query_map(with, |row| {
+            let seq = seq_of(row.get(0)?);
+            Ok((seq, raw_row(row).and_then(|raw| raw.decode())))
+        })
+        .map_err(doing)?
+        .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(doing)?;
-    let mut found = Vec::new();
-    let mut expected = after.next();
-    for row in rows {
-        let row = row.map_err(doing)?;
-        let seq = seq_of(row.position);
-        if seq != expected {
-            let message = format!(
-                "the journal of shard {} has a gap: expected {}, found {}",
-                shard.0, expected.0, seq.0
-            );
-            found.push(Err(Fault::corrupt(None, Some((shard, expected)), message)));
-        }
-        expected = seq.next();
-        found.push(row.decode());
-    }
-    Ok(found)
+    Ok(journal::in_order(shard, after, rows.into_iter()))
 }
 
 pub(super) fn read_run(connection: &Connection, run: RunId) -> Result<Option<StoredRun>, Fault> {
     let doing = |error| fault("reading a run", error);
-    let id = run.0.to_be_bytes();
-    let found = connection
-        .prepare_cached("SELECT head, rev, checkpoint, checksum FROM run WHERE id = ?1")
-        .map_err(doing)?
-        .query_row([id.as_slice()], |row| {
-            Ok((
-                row.get::<_, i64>(0)?,
-                row.get::<_, i64>(1)?,
-                row.get_ref(2)?.as_bytes()?.to_owned(),
-                row.get::<_, i64>(3)?,
-            ))
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT head, rev, status, occupies, due, priority, eligible_at, arrival, checkpoint, checksum
+             FROM run WHERE id = ?1",
+        )
+        .map_err(doing)?;
+    let found = statement
+        .query_row([run.0.to_be_bytes().as_slice()], |row| {
+            Ok(raw_record(run, row).map_err(|error| record::damaged(run, &error.to_string())))
         })
         .optional()
         .map_err(doing)?;
-    let Some((head, rev, checkpoint, stored)) = found else {
-        return Ok(None);
+    found
+        .map(|record| record.and_then(|record| record.decode()))
+        .transpose()
+}
+
+fn raw_record(run: RunId, row: &rusqlite::Row<'_>) -> rusqlite::Result<RawRecord> {
+    let eligible_at: Option<i64> = row.get(6)?;
+    let ready = match eligible_at {
+        Some(eligible_at) => Some((row.get(5)?, eligible_at, row.get::<_, i64>(7)? as u64)),
+        None => None,
     };
-    let corrupt = |what: String| {
-        Fault::new(
-            FaultKind::Corrupt {
-                run: Some(run),
-                position: None,
-            },
-            format!("the index row of {run} is damaged: {what}"),
-        )
-    };
-    if record_checksum(&id, head, rev, &checkpoint) != stored {
-        return Err(corrupt("its checksum does not match".into()));
-    }
-    let folded: Run = serde_json::from_slice(&checkpoint).map_err(|error| corrupt(error.to_string()))?;
-    Ok(Some(StoredRun {
-        run: folded,
-        head: Seq(head as u64),
-    }))
+    Ok(RawRecord {
+        run,
+        head: row.get::<_, i64>(0)? as u64,
+        rev: row.get::<_, i64>(1)? as u64,
+        status: row.get(2)?,
+        occupies: row.get(3)?,
+        due: row.get(4)?,
+        ready,
+        checkpoint: text(row, 8)?,
+        checksum: row.get(9)?,
+    })
 }
 
 pub(super) fn read_key(connection: &Connection, identity: &str) -> Result<Option<RunId>, Fault> {
     let doing = |error| fault("looking up a key", error);
-    let found: Option<Vec<u8>> = connection
-        .prepare_cached("SELECT id FROM run WHERE occupies = ?1 LIMIT 1")
+    let found = connection
+        .prepare_cached("SELECT id FROM run WHERE occupies = ?1 ORDER BY id LIMIT 1")
         .map_err(doing)?
         .query_row([identity], |row| row.get(0))
         .optional()
         .map_err(doing)?;
-    Ok(found.as_deref().and_then(run_id))
+    Ok(found.map(|Id(run)| run))
 }
 
 pub(super) fn read_due(
@@ -172,9 +146,10 @@ pub(super) fn read_due(
 ) -> Result<Due, Fault> {
     let doing = |error| fault("reading deadlines", error);
     let mut statement = connection
-        .prepare_cached("SELECT due, id FROM run WHERE shard = ?1 AND due >= ?2 ORDER BY due LIMIT ?3")
+        .prepare_cached("SELECT due, id FROM run WHERE shard = ?1 AND due >= ?2 ORDER BY due, id LIMIT ?3")
         .map_err(doing)?;
-    let mut entries = entries(&mut statement, params![shard.0, from.0, most as i64]).map_err(doing)?;
+    let most = most.max(1);
+    let mut entries = entries(&mut statement, params![shard.0, from.0, limit(most)]).map_err(doing)?;
     let Some((last, _)) = entries.last().copied().filter(|_| entries.len() >= most) else {
         return Ok(Due {
             entries,
@@ -184,7 +159,7 @@ pub(super) fn read_due(
     // The page ends between two instants: all runs of its last instant belong to it, however many.
     entries.retain(|(at, _)| *at < last);
     let mut rest = connection
-        .prepare_cached("SELECT due, id FROM run WHERE shard = ?1 AND due = ?2")
+        .prepare_cached("SELECT due, id FROM run WHERE shard = ?1 AND due = ?2 ORDER BY id")
         .map_err(doing)?;
     entries.extend(self::entries(&mut rest, params![shard.0, last.0]).map_err(doing)?);
     let next: Option<i64> = connection
@@ -203,14 +178,10 @@ fn entries(
     with: &[&dyn rusqlite::ToSql],
 ) -> rusqlite::Result<Vec<(Timestamp, RunId)>> {
     let rows = statement.query_map(with, |row| {
-        Ok((Timestamp(row.get(0)?), row.get::<_, Vec<u8>>(1)?))
+        let Id(run) = row.get(1)?;
+        Ok((Timestamp(row.get(0)?), run))
     })?;
-    let mut entries = Vec::new();
-    for row in rows {
-        let (at, id) = row?;
-        entries.extend(run_id(&id).map(|id| (at, id)));
-    }
-    Ok(entries)
+    rows.collect()
 }
 
 pub(super) fn read_ids(
@@ -221,13 +192,9 @@ pub(super) fn read_ids(
     let doing = |error| fault("reading the index", error);
     let mut statement = connection.prepare_cached(sql).map_err(doing)?;
     let rows = statement
-        .query_map(with, |row| row.get::<_, Vec<u8>>(0))
+        .query_map(with, |row| row.get(0).map(|Id(run)| run))
         .map_err(doing)?;
-    let mut ids = Vec::new();
-    for row in rows {
-        ids.extend(run_id(&row.map_err(doing)?));
-    }
-    Ok(ids)
+    rows.collect::<rusqlite::Result<_>>().map_err(doing)
 }
 
 pub(super) fn read_ready(
@@ -236,8 +203,12 @@ pub(super) fn read_ready(
     now: Timestamp,
     most: usize,
 ) -> Result<ReadyPage, Fault> {
-    let sql = "SELECT id FROM run WHERE shard = ?1 AND eligible_at <= ?2 ORDER BY priority, eligible_at, arrival LIMIT ?3";
-    let runs = read_ids(connection, sql, params![shard.0, now.0, most as i64 + 1])?;
+    let sql = "SELECT id FROM run WHERE shard = ?1 AND eligible_at <= ?2 ORDER BY priority, eligible_at, arrival, id LIMIT ?3";
+    let runs = read_ids(
+        connection,
+        sql,
+        params![shard.0, now.0, limit(most).saturating_add(1)],
+    )?;
     let more = runs.len() > most;
     Ok(ReadyPage {
         runs: runs.into_iter().take(most).collect(),

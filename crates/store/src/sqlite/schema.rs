@@ -1,9 +1,15 @@
 //! The tables, and how a file of an earlier release becomes one of this release.
 
+use std::path::Path;
+
+use abide_kernel::SLOTS;
 use rusqlite::Connection;
 
-use super::fault;
+use super::fault::fault;
 use crate::{Fault, FaultKind};
+
+/// What SQLite files of ours say they are: "Abid".
+const APPLICATION: u32 = 0x4162_6964;
 
 /// The format of a file written by this release.
 pub(super) const FORMAT: u32 = 1;
@@ -15,7 +21,7 @@ CREATE TABLE journal (
     position INTEGER PRIMARY KEY, -- shard * 2^44 + position in the shard's log
     run      BLOB    NOT NULL,    -- 'run_' || lower(hex(run)) is its text form
     rev      INTEGER NOT NULL,    -- the run's revision after this row
-    prior    INTEGER NOT NULL,    -- position of the run's row before this one, 0 for the first
+    prior    INTEGER NOT NULL,    -- position in the log of the run's row before this one, 0 for the first
     at       INTEGER NOT NULL,    -- milliseconds since 1970, UTC
     facts    TEXT    NOT NULL,    -- JSON list of facts
     checksum INTEGER NOT NULL
@@ -103,29 +109,48 @@ CREATE TABLE setting (
 "];
 
 /// The format of the file: 0 for an empty one.
-pub(super) fn format(connection: &Connection) -> Result<u32, Fault> {
-    connection
-        .query_row("PRAGMA user_version", [], |row| row.get(0))
-        .map_err(|error| fault("reading the store's format", error))
+pub(super) fn format(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Brings the file to this release's format. `shards` counts only for a file that is new.
-pub(super) fn migrate(connection: &mut Connection, shards: u16) -> Result<u32, Fault> {
-    let found = format(connection)?;
-    if found > FORMAT {
-        return Err(newer(found));
+/// The format of the file, if it is ours to read, or empty. Nothing is written.
+pub(super) fn check(connection: &Connection, path: &Path) -> Result<u32, Fault> {
+    let doing = |error| fault(&format!("looking at {}", path.display()), error);
+    let number = |sql| {
+        connection
+            .query_row(sql, [], |row| row.get::<_, u32>(0))
+            .map_err(doing)
+    };
+    let format = format(connection).map_err(doing)?;
+    let ours = number("PRAGMA application_id")? == APPLICATION;
+    if !ours && (format > 0 || number("SELECT count(*) FROM sqlite_schema")? > 0) {
+        let message = format!(
+            "{} is a SQLite database but not an Abide store; give a path of its own",
+            path.display()
+        );
+        return Err(Fault::new(FaultKind::Unusable, message));
     }
-    if found == 0 && has_tables(connection)? {
-        return Err(Fault::new(
-            FaultKind::Unusable,
-            "the file is a SQLite database but not an Abide store; give a path of its own",
-        ));
+    if format > FORMAT {
+        let message = format!(
+            "the store {} has format {format}, and this release knows formats up to {FORMAT}: use the newer release that wrote it",
+            path.display()
+        );
+        return Err(Fault::new(FaultKind::Unusable, message));
     }
+    Ok(format)
+}
+
+/// Brings a file that was checked to this release's format. `shards` counts only for a file that is new.
+pub(super) fn migrate(connection: &mut Connection, shards: u16) -> Result<(), Fault> {
+    let doing = |error| fault("migrating the store", error);
+    let found = format(connection).map_err(doing)?;
     for (format, step) in (1u32..).zip(MIGRATIONS).skip(found as usize) {
-        let doing = |error| fault("migrating the store", error);
         let transaction = connection.transaction().map_err(doing)?;
         transaction.execute_batch(step).map_err(doing)?;
         if format == 1 {
+            transaction
+                .pragma_update(None, "application_id", APPLICATION)
+                .map_err(doing)?;
             transaction
                 .execute(
                     "INSERT INTO setting (name, value) VALUES ('shards', ?1)",
@@ -138,21 +163,7 @@ pub(super) fn migrate(connection: &mut Connection, shards: u16) -> Result<u32, F
             .map_err(doing)?;
         transaction.commit().map_err(doing)?;
     }
-    Ok(found)
-}
-
-/// A file of a newer release must not be touched.
-pub(super) fn newer(found: u32) -> Fault {
-    let message = format!(
-        "the store has format {found}, and this release knows formats up to {FORMAT}: use the newer release that wrote it"
-    );
-    Fault::new(FaultKind::Unusable, message)
-}
-
-fn has_tables(connection: &Connection) -> Result<bool, Fault> {
-    connection
-        .query_row("SELECT count(*) > 0 FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(|error| fault("looking at the file", error))
+    Ok(())
 }
 
 /// How many shards the store was made with.
@@ -162,14 +173,9 @@ pub(super) fn shards(connection: &Connection) -> Result<u16, Fault> {
             row.get(0)
         })
         .map_err(|error| fault("reading the number of shards", error))?;
-    text.parse().map_err(|_| {
-        let message = format!("setting shards: expected a number, found {text:?}");
-        Fault::new(
-            FaultKind::Corrupt {
-                run: None,
-                position: None,
-            },
-            message,
-        )
+    let count = text.parse().ok().filter(|count| (1..=SLOTS).contains(count));
+    count.ok_or_else(|| {
+        let message = format!("setting shards: expected a number from 1 to {SLOTS}, found {text:?}");
+        Fault::corrupt(None, None, message)
     })
 }

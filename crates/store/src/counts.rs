@@ -1,0 +1,40 @@
+//! Counting reads and writes, shared by an owner and its readers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Counters;
+
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    commits: AtomicU64,
+    rows: AtomicU64,
+    fact_bytes: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn write(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn commit(&self, rows: usize, fact_bytes: usize) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.fact_bytes.fetch_add(fact_bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self) -> Counters {
+        Counters {
+            reads: self.reads.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            commits: self.commits.load(Ordering::Relaxed),
+            rows: self.rows.load(Ordering::Relaxed),
+            fact_bytes: self.fact_bytes.load(Ordering::Relaxed),
+        }
+    }
+}

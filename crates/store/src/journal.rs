@@ -1,0 +1,80 @@
+//! What every store knows of a journal: when a batch may follow, what a gap is, and how a run's rows are followed.
+
+use abide_kernel::shard::Batch;
+use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId};
+
+use crate::row::{self, RawRow};
+use crate::{Fault, Scanned, Verdict};
+
+/// The fence: the batch is the owner's, and its rows take the next positions, all of them.
+pub(crate) fn fence(batch: &Batch, epoch: ShardEpoch, head: Seq) -> Verdict {
+    let dense = (head.0 + 1..).zip(&batch.rows).all(|(seq, row)| row.seq.0 == seq);
+    if batch.epoch == epoch && epoch.0 > 0 && dense {
+        Verdict::Durable
+    } else {
+        Verdict::Stale
+    }
+}
+
+/// Rows of a log in order of position, each checked. A fault stands where a row is damaged or missing.
+pub(crate) fn in_order(
+    shard: ShardId,
+    after: Seq,
+    rows: impl Iterator<Item = (Seq, Scanned)>,
+) -> Vec<Scanned> {
+    let mut found = Vec::new();
+    let mut expected = after.next();
+    for (seq, row) in rows {
+        if seq != expected {
+            let message = format!(
+                "the journal of shard {} has a gap: expected position {}, found {}",
+                shard.0, expected.0, seq.0
+            );
+            found.push(Err(Fault::corrupt(None, Some((shard, expected)), message)));
+        }
+        expected = seq.next();
+        found.push(row);
+    }
+    found
+}
+
+/// A run's rows from `head` back to the first, without those whose revision is below `from`, in order.
+pub(crate) fn follow(
+    shard: ShardId,
+    run: RunId,
+    head: Seq,
+    from: u64,
+    mut read: impl FnMut(Seq) -> Result<Option<RawRow>, Fault>,
+) -> Result<Vec<Row>, Fault> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut next = head;
+    while next.0 != 0 {
+        let damaged = |what: &str| row::damaged(shard, next, Some(run), what);
+        let raw = read(next)?.ok_or_else(|| damaged("it is missing"))?;
+        if raw.run != run {
+            return Err(damaged(&format!("it belongs to {}", raw.run)));
+        }
+        let row = raw.decode()?;
+        if row.prior >= next || rows.last().is_some_and(|later| row.rev >= later.rev) {
+            return Err(damaged("it does not follow the run's row before it"));
+        }
+        next = if row.rev.0 <= from { Seq(0) } else { row.prior };
+        if row.rev.0 >= from {
+            rows.push(row);
+        }
+    }
+    rows.reverse();
+    Ok(rows)
+}
+
+/// A watermark beyond the end of the log: rows that index rows were built from are gone.
+pub(crate) fn check_end(shard: ShardId, head: Seq, watermark: Seq) -> Result<(), Fault> {
+    if watermark <= head {
+        return Ok(());
+    }
+    let message = format!(
+        "the journal of shard {} ends at position {}, but index rows cover it up to {}: its end is lost; restore the store from a backup",
+        shard.0, head.0, watermark.0
+    );
+    Err(Fault::corrupt(None, Some((shard, head.next())), message))
+}

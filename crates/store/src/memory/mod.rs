@@ -1,0 +1,179 @@
+//! The reference store: everything in memory, the same rules as every other store, and faults on demand.
+//!
+//! A [`MemoryStore`] is a handle. Its contents outlive the handle for as long as a clone exists: a test drops an
+//! engine with its handle and goes on with a clone, as a process would that opens the same file.
+
+mod faults;
+mod reader;
+mod state;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use abide_kernel::envelope::Envelope;
+use abide_kernel::shard::{Batch, Flush};
+use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
+
+pub use faults::{Faults, WriteFault};
+pub use reader::MemoryReader;
+
+use crate::counts::Counts;
+use crate::{Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
+use state::State;
+
+/// A handle on a store in memory.
+#[derive(Debug)]
+pub struct MemoryStore {
+    map: ShardMap,
+    state: Arc<Mutex<State>>,
+    counts: Arc<Counts>,
+    /// A sync failed under this handle: nothing more is written through it.
+    stopped: bool,
+}
+
+impl MemoryStore {
+    /// An empty store with `shards` shards.
+    ///
+    /// # Panics
+    /// When `shards` is zero or exceeds the number of slots.
+    #[must_use]
+    pub fn new(shards: u16) -> Self {
+        let map = ShardMap::new(shards);
+        Self {
+            map,
+            state: Arc::new(Mutex::new(State::new(map))),
+            counts: Arc::default(),
+            stopped: false,
+        }
+    }
+
+    /// Faults on demand, for the contents of this store whichever handle meets them.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        Faults::new(self.state.clone())
+    }
+
+    fn read(&self) -> Result<MutexGuard<'_, State>, Fault> {
+        self.counts.read();
+        let mut state = lock(&self.state);
+        state.script.meet_read()?;
+        Ok(state)
+    }
+
+    fn check_going(&self) -> Result<(), Fault> {
+        if self.stopped {
+            let message = "a sync failed before: this store is not written to again; open it anew";
+            return Err(Fault::new(FaultKind::Fatal, message));
+        }
+        Ok(())
+    }
+
+    /// After a write met `fault`: what the caller is told.
+    fn tell(&mut self, fault: Option<WriteFault>) -> Result<(), Fault> {
+        let Some(fault) = fault else { return Ok(()) };
+        self.stopped = fault.kind() == FaultKind::Fatal;
+        Err(fault.fault())
+    }
+}
+
+/// Another handle on the same contents, as another process would have: it shares no ownership and no fault.
+impl Clone for MemoryStore {
+    fn clone(&self) -> Self {
+        Self {
+            map: self.map,
+            state: self.state.clone(),
+            counts: Arc::default(),
+            stopped: false,
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn map(&self) -> ShardMap {
+        self.map
+    }
+
+    fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        lock(&self.state).open_shard(shard, owner)
+    }
+
+    fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {
+        self.check_going()?;
+        let mut state = lock(&self.state);
+        let verdicts = state.fence(group);
+        if !verdicts.contains(&Verdict::Durable) {
+            return Ok(verdicts);
+        }
+        self.counts.write();
+        let fault = state.script.next_append();
+        if fault.is_none_or(WriteFault::writes) {
+            let (rows, bytes) = state.append(group, &verdicts)?;
+            self.counts.commit(rows, bytes);
+        }
+        drop(state);
+        self.tell(fault)?;
+        Ok(verdicts)
+    }
+
+    fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
+        self.check_going()?;
+        let mut state = lock(&self.state);
+        if !state.owns(flush.shard, flush.epoch) {
+            return Ok(Verdict::Stale);
+        }
+        self.counts.write();
+        let fault = state.script.next_flush();
+        if fault.is_none_or(WriteFault::writes) {
+            state.flush(flush);
+        }
+        drop(state);
+        self.tell(fault)?;
+        Ok(Verdict::Durable)
+    }
+
+    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
+        Ok(self.read()?.scan(shard, after, most))
+    }
+
+    fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault> {
+        self.read()?.read_run(run)
+    }
+
+    fn read_key(&mut self, identity: &str) -> Result<Option<RunId>, Fault> {
+        Ok(self.read()?.read_key(identity))
+    }
+
+    fn read_due(&mut self, shard: ShardId, from: Timestamp, most: usize) -> Result<Due, Fault> {
+        Ok(self.read()?.read_due(shard, from, most))
+    }
+
+    fn read_claimed(&mut self, shard: ShardId) -> Result<Vec<RunId>, Fault> {
+        Ok(self.read()?.read_claimed(shard))
+    }
+
+    fn read_ready(&mut self, shard: ShardId, now: Timestamp, most: usize) -> Result<ReadyPage, Fault> {
+        Ok(self.read()?.read_ready(shard, now, most))
+    }
+
+    fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {
+        Ok(self.read()?.read_envelopes(to, most))
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, Fault> {
+        Ok(Box::new(MemoryReader::new(
+            self.map,
+            self.state.clone(),
+            self.counts.clone(),
+        )))
+    }
+
+    fn counters(&self) -> Counters {
+        self.counts.snapshot()
+    }
+}
+
+/// A panic elsewhere leaves the contents whole: they change only in calls that do not panic half-way.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,113 @@
+//! Inspection of a store in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap};
+
+use super::lock;
+use super::state::State;
+use crate::counts::Counts;
+use crate::listing::prefix_range;
+use crate::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun, journal};
+
+/// A view of a store in memory that never writes.
+#[derive(Debug)]
+pub struct MemoryReader {
+    map: ShardMap,
+    state: Arc<Mutex<State>>,
+    counts: Arc<Counts>,
+}
+
+impl MemoryReader {
+    pub(super) fn new(map: ShardMap, state: Arc<Mutex<State>>, counts: Arc<Counts>) -> Self {
+        Self { map, state, counts }
+    }
+
+    fn read(&self) -> MutexGuard<'_, State> {
+        self.counts.read();
+        lock(&self.state)
+    }
+}
+
+impl Reader for MemoryReader {
+    fn map(&self) -> ShardMap {
+        self.map
+    }
+
+    fn watermarks(&mut self) -> Result<Vec<(ShardId, Seq)>, Fault> {
+        let state = self.read();
+        Ok(self
+            .map
+            .all()
+            .zip(state.shards.iter().map(|shard| shard.watermark))
+            .collect())
+    }
+
+    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
+        Ok(self.read().scan(shard, after, most))
+    }
+
+    fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault> {
+        self.read().read_run(run)
+    }
+
+    fn journal(&mut self, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault> {
+        let shard = self.map.home(run.slot());
+        let state = self.read();
+        let rows = &state.shards[usize::from(shard.0)].rows;
+        journal::follow(shard, run, head, from, |seq| {
+            Ok(rows.get(seq.0 as usize - 1).cloned())
+        })
+    }
+
+    fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
+        let state = self.read();
+        let newest_first = state.runs.values().rev().map(|found| &found.record);
+        Ok(newest_first
+            .filter(|record| !record.reservation && page.before.is_none_or(|before| record.run < before))
+            .map(Listed::from)
+            .filter(|listed| filter.matches(listed))
+            .take(page.most)
+            .collect())
+    }
+
+    fn dead_letters(&mut self) -> Result<Vec<DeadLetterItem>, Fault> {
+        Ok(self.read().dead.clone())
+    }
+
+    fn stats(&mut self) -> Result<Stats, Fault> {
+        let state = self.read();
+        let rows = || state.shards.iter().flat_map(|shard| &shard.rows);
+        let records = || state.runs.values().map(|found| &found.record);
+        let mut runs: BTreeMap<&str, u64> = BTreeMap::new();
+        for record in records().filter(|record| !record.reservation) {
+            *runs.entry(record.status.name()).or_default() += 1;
+        }
+        let facts: usize = rows().map(|row| row.facts.len()).sum();
+        let checkpoints: usize = records().map(|record| record.checkpoint.len()).sum();
+        Ok(Stats {
+            journal_rows: rows().count() as u64,
+            runs: runs
+                .into_iter()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
+            envelopes: self.map.all().map(|to| state.unconsumed(to).count() as u64).sum(),
+            bytes: (facts + checkpoints) as u64,
+            format: 0,
+        })
+    }
+
+    fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault> {
+        let Some(range) = prefix_range(prefix) else {
+            return Ok(Vec::new());
+        };
+        let state = self.read();
+        let found = state.runs.range(range).map(|(_, found)| &found.record);
+        Ok(found
+            .filter(|record| !record.reservation)
+            .map(|record| record.run)
+            .take(most)
+            .collect())
+    }
+}

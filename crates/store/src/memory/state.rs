@@ -1,0 +1,345 @@
+//! The contents of a store in memory: logs, index rows in their orders, envelopes and cursors.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use abide_kernel::envelope::Envelope;
+use abide_kernel::shard::{Batch, Flush, Record};
+use abide_kernel::{RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Timestamp};
+
+use super::faults::Script;
+use crate::row::RawRow;
+use crate::{
+    DeadLetterItem, Due, Fault, FaultKind, Opened, ReadyPage, Scanned, StoredRun, Verdict, journal, record,
+};
+
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) shards: Vec<ShardState>,
+    pub(super) runs: BTreeMap<RunId, Indexed>,
+    occupied: BTreeSet<(String, RunId)>,
+    due: BTreeSet<(ShardId, Timestamp, RunId)>,
+    ready: BTreeSet<(ShardId, i32, Timestamp, Seq, RunId)>,
+    /// By receiver, sender and number.
+    pub(super) envelopes: BTreeMap<(ShardId, ShardId, u64), Envelope>,
+    /// By receiver and sender: the last number consumed.
+    pub(super) cursors: BTreeMap<(ShardId, ShardId), u64>,
+    pub(super) dead: Vec<DeadLetterItem>,
+    pub(super) script: Script,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ShardState {
+    epoch: ShardEpoch,
+    owner: String,
+    pub(super) watermark: Seq,
+    /// The row at position `n` stands at index `n - 1`.
+    pub(super) rows: Vec<RawRow>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Indexed {
+    pub(super) shard: ShardId,
+    pub(super) record: Record,
+    pub(super) checksum: i64,
+}
+
+impl ShardState {
+    pub(super) fn head(&self) -> Seq {
+        Seq(self.rows.len() as u64)
+    }
+}
+
+impl State {
+    pub(super) fn new(map: ShardMap) -> Self {
+        Self {
+            shards: map.all().map(|_| ShardState::default()).collect(),
+            runs: BTreeMap::new(),
+            occupied: BTreeSet::new(),
+            due: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            envelopes: BTreeMap::new(),
+            cursors: BTreeMap::new(),
+            dead: Vec::new(),
+            script: Script::default(),
+        }
+    }
+
+    pub(super) fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault> {
+        let count = self.shards.len();
+        let Some(state) = self.shards.get_mut(usize::from(shard.0)) else {
+            let message = format!(
+                "the store has {count} shards, counted from 0; found shard {}",
+                shard.0
+            );
+            return Err(Fault::new(FaultKind::Unusable, message));
+        };
+        journal::check_end(shard, state.head(), state.watermark)?;
+        state.epoch.0 += 1;
+        owner.clone_into(&mut state.owner);
+        let mut opened = Opened {
+            epoch: state.epoch,
+            head: state.head(),
+            watermark: state.watermark,
+            sent: vec![0; count],
+            consumed: vec![0; count],
+            last_at: state.rows.last().map_or(Timestamp(0), |row| row.at),
+        };
+        let sent = self
+            .envelopes
+            .keys()
+            .map(|(to, from, number)| (*to, *from, *number));
+        let cursors = self
+            .cursors
+            .iter()
+            .map(|((to, from), number)| (*to, *from, *number));
+        for (to, _, number) in sent.chain(cursors).filter(|(_, from, _)| *from == shard) {
+            let last = &mut opened.sent[usize::from(to.0)];
+            *last = number.max(*last);
+        }
+        for ((_, from), number) in self.cursors.iter().filter(|((to, _), _)| *to == shard) {
+            opened.consumed[usize::from(from.0)] = *number;
+        }
+        Ok(opened)
+    }
+
+    pub(super) fn owns(&self, shard: ShardId, epoch: ShardEpoch) -> bool {
+        let found = self.shards.get(usize::from(shard.0));
+        found.is_some_and(|state| state.epoch == epoch && epoch.0 > 0)
+    }
+
+    /// Which batches of a group may follow. A later batch of a shard follows the earlier ones of the group.
+    pub(super) fn fence(&self, group: &[Batch]) -> Vec<Verdict> {
+        let mut heads = BTreeMap::new();
+        let judge = |batch: &Batch| {
+            let Some(state) = self.shards.get(usize::from(batch.shard.0)) else {
+                return Verdict::Stale;
+            };
+            let head = heads.entry(batch.shard).or_insert(state.head());
+            let verdict = journal::fence(batch, state.epoch, *head);
+            if let (Verdict::Durable, Some(last)) = (verdict, batch.rows.last()) {
+                *head = last.seq;
+            }
+            verdict
+        };
+        group.iter().map(judge).collect()
+    }
+
+    /// Writes the batches that may follow; answers with rows and bytes of facts.
+    pub(super) fn append(&mut self, group: &[Batch], verdicts: &[Verdict]) -> Result<(usize, usize), Fault> {
+        let (mut rows, mut bytes) = (0, 0);
+        let accepted = || {
+            let durable = group.iter().zip(verdicts);
+            durable.filter_map(|(batch, verdict)| (*verdict == Verdict::Durable).then_some(batch))
+        };
+        let envelopes = || accepted().flat_map(|batch| &batch.envelopes).map(place);
+        if let Some((to, from, number)) = envelopes().find(|place| self.envelopes.contains_key(place)) {
+            let message = format!(
+                "envelope {number} from shard {} to shard {} exists already: nothing was written",
+                from.0, to.0
+            );
+            return Err(Fault::new(FaultKind::Refused, message));
+        }
+        for batch in accepted() {
+            let state = &mut self.shards[usize::from(batch.shard.0)];
+            for row in &batch.rows {
+                let raw = RawRow::of(batch.shard, row);
+                bytes += raw.facts.len();
+                state.rows.push(raw);
+            }
+            rows += batch.rows.len();
+            let at = state.rows.last().map_or(Timestamp(0), |row| row.at);
+            for dead in &batch.dead {
+                self.dead.push(DeadLetterItem {
+                    id: self.dead.len() as u64 + 1,
+                    at,
+                    node: state.owner.clone(),
+                    dead: dead.clone(),
+                });
+            }
+            for envelope in &batch.envelopes {
+                self.envelopes.insert(place(envelope), envelope.clone());
+            }
+            for (sender, number) in &batch.consumed {
+                let cursor = self.cursors.entry((batch.shard, *sender)).or_default();
+                *cursor = (*cursor).max(*number);
+            }
+        }
+        Ok((rows, bytes))
+    }
+
+    pub(super) fn flush(&mut self, flush: &Flush) {
+        for record in &flush.records {
+            self.put(flush.shard, record);
+        }
+        for (run, head) in &flush.purged {
+            self.take(*run);
+            self.erase(flush.shard, *head);
+        }
+        let cursors = &self.cursors;
+        self.envelopes.retain(|(to, from, number), _| {
+            *to != flush.shard
+                || cursors
+                    .get(&(*to, *from))
+                    .is_none_or(|consumed| number > consumed)
+        });
+        let state = &mut self.shards[usize::from(flush.shard.0)];
+        state.watermark = state.watermark.max(flush.through);
+    }
+
+    /// Empties a purged run's rows, from the one before its last back to its first.
+    fn erase(&mut self, shard: ShardId, head: Seq) {
+        let rows = &mut self.shards[usize::from(shard.0)].rows;
+        let at = |seq: Seq| (seq.0 as usize).wrapping_sub(1);
+        let mut next = rows.get(at(head)).map_or(Seq(0), |row| row.prior);
+        while let Some(row) = rows.get_mut(at(next)) {
+            row.empty();
+            next = row.prior;
+        }
+    }
+
+    fn put(&mut self, shard: ShardId, record: &Record) {
+        let found = self.runs.get(&record.run);
+        if found.is_some_and(|found| found.record.rev > record.rev) {
+            return;
+        }
+        self.take(record.run);
+        let run = record.run;
+        self.occupied
+            .extend(record.occupies.iter().map(|key| (key.clone(), run)));
+        self.due.extend(record.due.map(|due| (shard, due, run)));
+        let place = |(priority, eligible, arrival)| (shard, priority, eligible, arrival, run);
+        self.ready.extend(record.ready.map(place));
+        let indexed = Indexed {
+            shard,
+            record: record.clone(),
+            checksum: record::checksum(record),
+        };
+        self.runs.insert(run, indexed);
+    }
+
+    fn take(&mut self, run: RunId) {
+        let Some(Indexed { shard, record, .. }) = self.runs.remove(&run) else {
+            return;
+        };
+        if let Some(key) = record.occupies {
+            self.occupied.remove(&(key, run));
+        }
+        if let Some(due) = record.due {
+            self.due.remove(&(shard, due, run));
+        }
+        if let Some((priority, eligible, arrival)) = record.ready {
+            self.ready.remove(&(shard, priority, eligible, arrival, run));
+        }
+    }
+
+    pub(super) fn lose_index(&mut self) {
+        self.runs.clear();
+        self.occupied.clear();
+        self.due.clear();
+        self.ready.clear();
+        for shard in &mut self.shards {
+            shard.watermark = Seq(0);
+        }
+    }
+
+    pub(super) fn scan(&self, shard: ShardId, after: Seq, most: usize) -> Vec<Scanned> {
+        let rows = self.shards.get(usize::from(shard.0));
+        let rows = rows.map_or(&[][..], |state| &state.rows);
+        let page = rows.iter().skip(after.0 as usize).take(most.max(1));
+        journal::in_order(shard, after, page.map(|row| (row.seq, row.decode())))
+    }
+
+    pub(super) fn read_run(&self, run: RunId) -> Result<Option<StoredRun>, Fault> {
+        let raw = |indexed: &Indexed| indexed.raw().decode();
+        self.runs.get(&run).map(raw).transpose()
+    }
+
+    pub(super) fn read_key(&self, identity: &str) -> Option<RunId> {
+        let from = (identity.to_owned(), RunId(0));
+        let (key, run) = self.occupied.range(from..).next()?;
+        (key == identity).then_some(*run)
+    }
+
+    pub(super) fn read_due(&self, shard: ShardId, from: Timestamp, most: usize) -> Due {
+        let mut entries: Vec<(Timestamp, RunId)> = Vec::new();
+        let from = (shard, from, RunId(0));
+        for (_, at, run) in self.due.range(from..).take_while(|(of, ..)| *of == shard) {
+            // The page ends between two instants: all runs of its last instant belong to it, however many.
+            if entries.len() >= most.max(1) && entries.last().is_some_and(|(last, _)| last < at) {
+                return Due {
+                    entries,
+                    more_from: Some(*at),
+                };
+            }
+            entries.push((*at, *run));
+        }
+        Due {
+            entries,
+            more_from: None,
+        }
+    }
+
+    pub(super) fn read_claimed(&self, shard: ShardId) -> Vec<RunId> {
+        let claimed = |found: &&Indexed| found.shard == shard && found.record.status == Status::Executing;
+        self.runs
+            .values()
+            .filter(claimed)
+            .map(|found| found.record.run)
+            .collect()
+    }
+
+    pub(super) fn read_ready(&self, shard: ShardId, now: Timestamp, most: usize) -> ReadyPage {
+        let from = (shard, i32::MIN, Timestamp(i64::MIN), Seq(0), RunId(0));
+        let mut visible = self
+            .ready
+            .range(from..)
+            .take_while(|(of, ..)| *of == shard)
+            .filter(|(_, _, eligible, ..)| *eligible <= now)
+            .map(|(.., run)| *run);
+        let runs = visible.by_ref().take(most).collect();
+        ReadyPage {
+            runs,
+            more: visible.next().is_some(),
+        }
+    }
+
+    pub(super) fn read_envelopes(&self, to: ShardId, most: usize) -> Vec<Envelope> {
+        self.unconsumed(to).take(most).cloned().collect()
+    }
+
+    /// The envelopes for a shard that it has not consumed, by sender and number.
+    pub(super) fn unconsumed(&self, to: ShardId) -> impl Iterator<Item = &Envelope> {
+        self.envelopes
+            .range((to, ShardId(0), 0)..)
+            .take_while(move |((receiver, ..), _)| *receiver == to)
+            .filter(|((to, from, number), _)| {
+                self.cursors
+                    .get(&(*to, *from))
+                    .is_none_or(|consumed| number > consumed)
+            })
+            .map(|(_, envelope)| envelope)
+    }
+}
+
+fn place(envelope: &Envelope) -> (ShardId, ShardId, u64) {
+    (envelope.to, envelope.from, envelope.number)
+}
+
+impl Indexed {
+    fn raw(&self) -> record::RawRecord {
+        let record = &self.record;
+        record::RawRecord {
+            run: record.run,
+            head: record.head.0,
+            rev: record.rev.0,
+            status: record.status.name().to_owned(),
+            occupies: record.occupies.clone(),
+            due: record.due.map(|due| due.0),
+            ready: record
+                .ready
+                .map(|(priority, eligible, arrival)| (priority, eligible.0, arrival.0)),
+            checkpoint: record.checkpoint.clone(),
+            checksum: self.checksum,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The written form of an index row: what is checked when a run is read by it.
+
+use abide_kernel::shard::Record;
+use abide_kernel::{Run, RunId, Seq};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::{Fault, StoredRun};
+
+/// The parts of an index row by which something is decided, and its checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct RawRecord {
+    pub(crate) run: RunId,
+    pub(crate) head: u64,
+    pub(crate) rev: u64,
+    pub(crate) status: String,
+    pub(crate) occupies: Option<String>,
+    pub(crate) due: Option<i64>,
+    pub(crate) ready: Option<(i32, i64, u64)>,
+    pub(crate) checkpoint: Vec<u8>,
+    pub(crate) checksum: i64,
+}
+
+impl RawRecord {
+    /// The run, if its index row is as it was written.
+    pub(crate) fn decode(&self) -> Result<StoredRun, Fault> {
+        if self.sum() != self.checksum {
+            return Err(self.damaged("its checksum does not match"));
+        }
+        let run: Run = serde_json::from_slice(&self.checkpoint)
+            .map_err(|error| self.damaged(&format!("its checkpoint does not decode: {error}")))?;
+        if run.id != self.run || run.rev.0 != self.rev {
+            return Err(self.damaged("its checkpoint is of another run or revision"));
+        }
+        Ok(StoredRun {
+            run,
+            head: Seq(self.head),
+        })
+    }
+
+    fn sum(&self) -> i64 {
+        sum(
+            self.run,
+            (self.head, self.rev),
+            &self.status,
+            self.occupies.as_deref(),
+            self.due,
+            self.ready,
+            &self.checkpoint,
+        )
+    }
+
+    fn damaged(&self, what: &str) -> Fault {
+        damaged(self.run, what)
+    }
+}
+
+/// An index row that is not as it was written.
+pub(crate) fn damaged(run: RunId, what: &str) -> Fault {
+    let message = format!("the index row of {run} is damaged: {what}");
+    Fault::corrupt(Some(run), None, message)
+}
+
+/// The checksum of an index row.
+pub(crate) fn checksum(record: &Record) -> i64 {
+    sum(
+        record.run,
+        (record.head.0, record.rev.0),
+        record.status.name(),
+        record.occupies.as_deref(),
+        record.due.map(|due| due.0),
+        record
+            .ready
+            .map(|(priority, eligible, arrival)| (priority, eligible.0, arrival.0)),
+        &record.checkpoint,
+    )
+}
+
+fn sum(
+    run: RunId,
+    (head, rev): (u64, u64),
+    status: &str,
+    occupies: Option<&str>,
+    due: Option<i64>,
+    ready: Option<(i32, i64, u64)>,
+    checkpoint: &[u8],
+) -> i64 {
+    let mut hash = Xxh3Default::new();
+    hash.update(&run.0.to_be_bytes());
+    hash.update(&head.to_be_bytes());
+    hash.update(&rev.to_be_bytes());
+    for text in [Some(status), occupies] {
+        // With its length in front, so that no two pairs of texts look the same; one more for one that is there.
+        hash.update(&text.map_or(0, |text| text.len() as u64 + 1).to_be_bytes());
+        hash.update(text.unwrap_or_default().as_bytes());
+    }
+    let (priority, eligible, arrival) = ready.unwrap_or_default();
+    hash.update(&[u8::from(due.is_some()), u8::from(ready.is_some())]);
+    hash.update(&due.unwrap_or_default().to_be_bytes());
+    hash.update(&priority.to_be_bytes());
+    hash.update(&eligible.to_be_bytes());
+    hash.update(&arrival.to_be_bytes());
+    hash.update(checkpoint);
+    hash.digest() as i64
+}

@@ -1,0 +1,79 @@
+//! Listing runs by their index rows.
+
+use abide_kernel::{Status, Timestamp};
+use rusqlite::{Connection, ToSql, params_from_iter};
+
+use super::fault::fault;
+use super::limit;
+use super::read::Id;
+use crate::{Fault, Filter, Listed, Page, record};
+
+pub(super) fn list(connection: &Connection, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
+    let doing = |error| fault("listing runs", error);
+    let mut sql = String::from(
+        "SELECT id, namespace, workflow, version, queue, status, step, key, parent, created_at, updated_at, due, rev
+         FROM run WHERE reservation = 0",
+    );
+    let mut with: Vec<Box<dyn ToSql>> = Vec::new();
+    let texts = [
+        ("namespace", &filter.namespace),
+        ("workflow", &filter.workflow),
+        ("queue", &filter.queue),
+        ("key", &filter.key),
+    ];
+    for (column, value) in texts {
+        if let Some(value) = value {
+            with.push(Box::new(value.to_string()));
+            sql.push_str(&format!(" AND {column} = ?{}", with.len()));
+        }
+    }
+    for (condition, id) in [("parent = ", filter.parent), ("id < ", page.before)] {
+        if let Some(id) = id {
+            with.push(Box::new(id.0.to_be_bytes().to_vec()));
+            sql.push_str(&format!(" AND {condition}?{}", with.len()));
+        }
+    }
+    if !filter.statuses.is_empty() {
+        let words: Vec<String> = filter
+            .statuses
+            .iter()
+            .map(|status| format!("'{}'", status.name()))
+            .collect();
+        sql.push_str(&format!(" AND status IN ({})", words.join(",")));
+        if !filter.statuses.contains(&Status::Done) {
+            // In the words of the index on open runs: SQLite uses it only if it finds them in the query.
+            sql.push_str(" AND status <> 'done'");
+        }
+    }
+    with.push(Box::new(limit(page.most)));
+    sql.push_str(&format!(" ORDER BY id DESC LIMIT ?{}", with.len()));
+    let mut statement = connection.prepare_cached(&sql).map_err(doing)?;
+    let rows = statement
+        .query_map(params_from_iter(with.iter()), listed)
+        .map_err(doing)?;
+    rows.map(|row| row.map_err(doing)?).collect()
+}
+
+/// What the listing shows of a run. A column that does not hold what was written there is reported, never guessed.
+fn listed(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Listed, Fault>> {
+    let Id(run) = row.get(0)?;
+    let status: String = row.get(5)?;
+    let Ok(status) = status.parse::<Status>() else {
+        return Ok(Err(record::damaged(run, &format!("{status:?} is no status"))));
+    };
+    Ok(Ok(Listed {
+        run,
+        namespace: row.get::<_, String>(1)?.into(),
+        workflow: row.get::<_, String>(2)?.into(),
+        version: row.get(3)?,
+        queue: row.get::<_, String>(4)?.into(),
+        status,
+        step: row.get::<_, Option<String>>(6)?.map(Into::into),
+        key: row.get::<_, Option<String>>(7)?.map(Into::into),
+        parent: row.get::<_, Option<Id>>(8)?.map(|Id(parent)| parent),
+        created_at: Timestamp(row.get(9)?),
+        updated_at: Timestamp(row.get(10)?),
+        due: row.get::<_, Option<i64>>(11)?.map(Timestamp),
+        rev: row.get::<_, i64>(12)? as u64,
+    }))
+}

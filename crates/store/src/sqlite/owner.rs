@@ -1,0 +1,228 @@
+//! The owner's view: taking shards, writing behind the fence, and reading what a shard needs to go on.
+
+use std::time::Duration;
+
+use abide_kernel::envelope::Envelope;
+use abide_kernel::shard::{Batch, Flush};
+use abide_kernel::{RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+use super::fault::{commit_fault, fault};
+use super::{Owned, SqliteReader, SqliteStore, end_of, limit, position, read, seq_of};
+use crate::{
+    Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict, journal,
+};
+
+/// How long closing waits for readers: the next one to open the file can do what is left.
+const CLOSING: Duration = Duration::from_secs(1);
+
+impl SqliteStore {
+    fn read(&self) -> &Connection {
+        self.counts.read();
+        &self.connection
+    }
+
+    fn check_going(&self) -> Result<(), Fault> {
+        if self.stopped {
+            let message = format!(
+                "a write to {} failed before, and what is on the disk is not known: it is not written to again; open it anew",
+                self.path.display()
+            );
+            return Err(Fault::new(FaultKind::Fatal, message));
+        }
+        Ok(())
+    }
+
+    /// After a fatal fault nothing is written or synced through this connection, not even when it closes.
+    fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Fatal) {
+            self.stopped = true;
+            // Should it fail, the frames that closing would bring into the file are those of whole commits.
+            let _ = self
+                .connection
+                .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
+        answer
+    }
+
+    fn take_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault> {
+        let doing = |error| fault("taking ownership of a shard", error);
+        // A statement that returns rows commits when it is reset, where its failure would not be seen: so this is
+        // a transaction of its own.
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(doing)?;
+        let (epoch, watermark): (i64, i64) = transaction
+            .query_row(
+                "INSERT INTO shard (id, epoch, owner, watermark) VALUES (?1, 1, ?2, 0)
+                 ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1, owner = excluded.owner RETURNING epoch, watermark",
+                params![shard.0, owner],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .map_err(doing)?;
+        let last: Option<(i64, i64)> = transaction
+            .query_row(
+                "SELECT position, at FROM journal WHERE position > ?1 AND position < ?2 ORDER BY position DESC LIMIT 1",
+                params![position(shard, Seq(0)), end_of(shard)],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()
+            .map_err(doing)?;
+        let head = last.map_or(Seq(0), |(position, _)| seq_of(position));
+        journal::check_end(shard, head, Seq(watermark as u64))?;
+        transaction
+            .commit()
+            .map_err(|error| commit_fault("taking ownership of a shard", error))?;
+        let opened = Opened {
+            epoch: ShardEpoch(epoch as u64),
+            head,
+            watermark: Seq(watermark as u64),
+            sent: self.numbers(
+                "SELECT receiver, max(number) FROM (
+                     SELECT receiver, number FROM envelope WHERE sender = ?1
+                     UNION ALL SELECT receiver, number FROM envelope_cursor WHERE sender = ?1) GROUP BY receiver",
+                shard,
+            )?,
+            consumed: self.numbers(
+                "SELECT sender, number FROM envelope_cursor WHERE receiver = ?1",
+                shard,
+            )?,
+            last_at: Timestamp(last.map_or(0, |(_, at)| at)),
+        };
+        self.shards[usize::from(shard.0)] = Owned {
+            owner: owner.to_owned(),
+            epoch: opened.epoch,
+            head,
+            last_at: opened.last_at,
+        };
+        Ok(opened)
+    }
+
+    fn numbers(&self, sql: &str, shard: ShardId) -> Result<Vec<u64>, Fault> {
+        let doing = |error| fault("reading envelope numbers", error);
+        let mut numbers = vec![0; usize::from(self.map.count())];
+        let mut statement = self.connection.prepare_cached(sql).map_err(doing)?;
+        let rows = statement
+            .query_map([shard.0], |row| {
+                Ok((row.get::<_, u16>(0)?, row.get::<_, i64>(1)?))
+            })
+            .map_err(doing)?;
+        for row in rows {
+            let (other, number) = row.map_err(doing)?;
+            if let Some(slot) = numbers.get_mut(usize::from(other)) {
+                *slot = number as u64;
+            }
+        }
+        Ok(numbers)
+    }
+}
+
+impl Store for SqliteStore {
+    fn map(&self) -> ShardMap {
+        self.map
+    }
+
+    fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let owned = self.shards.get(usize::from(shard.0));
+        if owned.is_none() {
+            let count = self.map.count();
+            let message = format!(
+                "the store has {count} shards, counted from 0; found shard {}",
+                shard.0
+            );
+            return Err(Fault::new(FaultKind::Unusable, message));
+        }
+        let opened = self.take_shard(shard, owner);
+        self.heed(opened)
+    }
+
+    fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {
+        self.check_going()?;
+        let verdicts = self.append_group(group);
+        self.heed(verdicts)
+    }
+
+    fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
+        self.check_going()?;
+        let verdict = self.flush_index(flush);
+        self.heed(verdict)
+    }
+
+    fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
+        read::scan(self.read(), shard, after, most)
+    }
+
+    fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault> {
+        read::read_run(self.read(), run)
+    }
+
+    fn read_key(&mut self, identity: &str) -> Result<Option<RunId>, Fault> {
+        read::read_key(self.read(), identity)
+    }
+
+    fn read_due(&mut self, shard: ShardId, from: Timestamp, most: usize) -> Result<Due, Fault> {
+        read::read_due(self.read(), shard, from, most)
+    }
+
+    fn read_claimed(&mut self, shard: ShardId) -> Result<Vec<RunId>, Fault> {
+        // In the words of the index on open runs: SQLite uses it only if it finds them in the query.
+        let sql =
+            "SELECT id FROM run WHERE status = 'executing' AND status <> 'done' AND shard = ?1 ORDER BY id";
+        read::read_ids(self.read(), sql, params![shard.0])
+    }
+
+    fn read_ready(&mut self, shard: ShardId, now: Timestamp, most: usize) -> Result<ReadyPage, Fault> {
+        read::read_ready(self.read(), shard, now, most)
+    }
+
+    fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {
+        let doing = |error| fault("reading envelopes", error);
+        let mut statement = self
+            .read()
+            .prepare_cached(
+                "SELECT body FROM envelope e WHERE receiver = ?1 AND number > coalesce(
+                     (SELECT c.number FROM envelope_cursor c WHERE c.receiver = e.receiver AND c.sender = e.sender), 0)
+                 ORDER BY sender, number LIMIT ?2",
+            )
+            .map_err(doing)?;
+        let rows = statement
+            .query_map(params![to.0, limit(most)], |row| row.get::<_, String>(0))
+            .map_err(doing)?;
+        let mut envelopes = Vec::new();
+        for row in rows {
+            let body = row.map_err(doing)?;
+            let envelope = serde_json::from_str(&body).map_err(|error| {
+                let message = format!("an envelope to shard {} does not decode: {error}", to.0);
+                Fault::corrupt(None, None, message)
+            })?;
+            envelopes.push(envelope);
+        }
+        Ok(envelopes)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, Fault> {
+        Ok(Box::new(SqliteReader::open(&self.path, self.counts.clone())?))
+    }
+
+    fn counters(&self) -> Counters {
+        self.counts.snapshot()
+    }
+
+    fn close(&mut self) -> Result<(), Fault> {
+        if self.stopped {
+            return Ok(());
+        }
+        // A reader that pins the log keeps it from being emptied; whoever opens the store next does it then.
+        self.connection
+            .busy_timeout(CLOSING)
+            .and_then(|()| {
+                self.connection
+                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            })
+            .map_err(|error| fault("closing the store", error))
+    }
+}
