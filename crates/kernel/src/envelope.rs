@@ -70,6 +70,14 @@ pub enum Message {
         /// How the child ended.
         ended: Box<ChildEnded>,
     },
+    /// To a business key's home: pass this on, behind what went this way before. A child that was admitted there
+    /// may not have begun yet, and word that took the short way would find nobody.
+    Forward {
+        /// The slot of the key's home.
+        slot: u16,
+        /// What to pass on.
+        message: Box<Message>,
+    },
     /// To a child: end, because the parent was cancelled.
     Cancel {
         /// The run to cancel.
@@ -92,11 +100,23 @@ pub enum Message {
 }
 
 impl Message {
+    /// The message, by way of the slot that admitted its target.
+    #[must_use]
+    pub fn along(self, admission: Option<u16>) -> Self {
+        match admission {
+            Some(slot) => Self::Forward {
+                slot,
+                message: Box::new(self),
+            },
+            None => self,
+        }
+    }
+
     /// The run or record the message is for; messages without one yet are for a key's home.
     #[must_use]
     pub fn target(&self) -> Option<RunId> {
         match self {
-            Self::AdmitChild { .. } => None,
+            Self::AdmitChild { .. } | Self::Forward { .. } => None,
             Self::Begin { run, .. } | Self::Cancel { run, .. } | Self::ParentPurged { run, .. } => Some(*run),
             Self::Begun { reservation } | Self::KeyFreed { reservation } => Some(*reservation),
             Self::ChildAnswered { parent, .. } | Self::ChildEnded { parent, .. } => Some(*parent),
@@ -107,7 +127,7 @@ impl Message {
     #[must_use]
     pub fn slot(&self) -> Slot {
         match self {
-            Self::AdmitChild { slot, .. } => Slot(*slot),
+            Self::AdmitChild { slot, .. } | Self::Forward { slot, .. } => Slot(*slot),
             _ => self.target().map_or(Slot(0), RunId::slot),
         }
     }
@@ -119,6 +139,7 @@ impl Message {
             Self::AdmitChild { .. } => "admit_child",
             Self::Begin { .. } => "begin",
             Self::Begun { .. } => "begun",
+            Self::Forward { .. } => "forward",
             Self::KeyFreed { .. } => "key_freed",
             Self::ChildAnswered { .. } => "child_answered",
             Self::ChildEnded { .. } => "child_ended",

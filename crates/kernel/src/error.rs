@@ -5,7 +5,8 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::ERROR_BYTES_MAX;
-use crate::{Payload, Str};
+use crate::spec::{check_count, check_name, check_payload};
+use crate::{Payload, Refusal, Str};
 
 /// What went wrong, in a form that survives and can be asked about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +42,20 @@ impl ErrorInfo {
             retryable: false,
             ..Self::retryable(code, message)
         }
+    }
+}
+
+impl ErrorInfo {
+    /// Checks sizes before anything is written.
+    ///
+    /// # Errors
+    /// The first thing that is too large.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        check_name("error code", &self.code)?;
+        check_count("error message", self.message.len(), ERROR_BYTES_MAX)?;
+        self.details
+            .iter()
+            .try_for_each(|details| check_payload("error details", details))
     }
 }
 

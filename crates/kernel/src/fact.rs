@@ -383,6 +383,9 @@ pub struct ChildStarted {
     /// The token of the join barrier that waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barrier: Option<u64>,
+    /// The slot that admits it by its key, when that is not its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<u16>,
     /// Anything the one who started it wants to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Payload>,

@@ -159,10 +159,7 @@ impl Outcome {
                 check_payload("state", state)
             }
             Self::Done { result } => check_payload("result", result),
-            Self::Stop { error } => error
-                .details
-                .iter()
-                .try_for_each(|details| check_payload("error details", details)),
+            Self::Stop { error } => error.validate(),
             Self::ContinueAsNew { input } => check_payload("input", input),
         }
     }

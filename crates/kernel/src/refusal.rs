@@ -43,6 +43,23 @@ pub enum Refusal {
         /// The claim's number that was given.
         claim: u32,
     },
+    /// The attempt may not be claimed yet.
+    AttemptNotVisible {
+        /// When it may.
+        visible_at: Timestamp,
+    },
+    /// The attempt is held, and its lease has not ended.
+    ActiveClaim {
+        /// The claim that holds it.
+        claim: u32,
+        /// When its lease ends.
+        lease_until: Timestamp,
+    },
+    /// The attempt has not completed, so there is no result to apply.
+    ResultNotCompleted {
+        /// The claim's number that was given.
+        claim: u32,
+    },
     /// The lease had ended when the message arrived.
     LeaseExpired {
         /// The claim's number that was given.
@@ -127,6 +144,9 @@ impl Refusal {
             Self::RunOpen { .. } => "run_open",
             Self::StaleClaim { .. } => "stale_claim",
             Self::WrongToken { .. } => "wrong_token",
+            Self::AttemptNotVisible { .. } => "attempt_not_visible",
+            Self::ActiveClaim { .. } => "active_claim",
+            Self::ResultNotCompleted { .. } => "result_not_completed",
             Self::LeaseExpired { .. } => "lease_expired",
             Self::ConflictingCompletion { .. } => "conflicting_completion",
             Self::StaleToken { .. } => "stale_token",
@@ -174,6 +194,15 @@ impl fmt::Display for Refusal {
                 write!(f, "claim {claim} is stale: nobody holds a claim now")
             }
             Self::WrongToken { claim } => write!(f, "the token given does not belong to claim {claim}"),
+            Self::AttemptNotVisible { visible_at } => {
+                write!(f, "the attempt may be claimed from {} ms on", visible_at.0)
+            }
+            Self::ActiveClaim { claim, lease_until } => {
+                write!(f, "claim {claim} holds the attempt until {} ms", lease_until.0)
+            }
+            Self::ResultNotCompleted { claim } => {
+                write!(f, "claim {claim} has not completed: there is no result to apply")
+            }
             Self::LeaseExpired { claim, lease_until } => {
                 write!(
                     f,

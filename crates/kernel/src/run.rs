@@ -82,6 +82,9 @@ pub struct Run {
     /// Who executed the last step that was recorded, and when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_executed: Option<Executed>,
+    /// It has left the statuses that occupy its business key. A freed key is not taken back within an epoch.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub key_freed: bool,
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<End>,
@@ -181,6 +184,8 @@ pub struct Claim {
     /// When the lease ends by heartbeats kept in memory only. A take-over re-arms the claim instead.
     #[serde(skip)]
     pub extended_until: Timestamp,
+    /// Since when the attempt could be claimed: its place in time, should it be given back.
+    pub visible_at: Timestamp,
     /// The attempt's place among attempts of equal priority and time, should it be given back.
     pub arrival: Seq,
     /// The last signal that was presented to it.
@@ -301,6 +306,9 @@ pub struct Child {
     /// The token of the barrier that waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barrier: Option<u64>,
+    /// The slot that admits it by its key, when that is not its own: word for it goes the same way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<u16>,
     /// How it ended or was answered; absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<ChildEnd>,
@@ -433,11 +441,23 @@ impl Run {
     /// Whether all steps that `cursor` needs have finished.
     #[must_use]
     pub fn needs_met(&self, cursor: &Cursor) -> bool {
-        cursor.needs.iter().all(|need| {
-            self.cursors.iter().any(|other| {
-                other.step.as_ref() == Some(need) && matches!(other.phase, Phase::Finished { .. })
-            })
-        })
+        // A cursor keeps its name in the plan, whatever steps it goes through.
+        let finished = |need: &Str| {
+            self.started
+                .spec
+                .steps
+                .iter()
+                .zip(&self.cursors)
+                .any(|(planned, at)| planned.step == *need && matches!(at.phase, Phase::Finished { .. }))
+        };
+        cursor.needs.iter().all(finished)
+    }
+
+    /// The step at which the cursor began, and begins again: planned at the start, or the workflow's first.
+    #[must_use]
+    pub fn planned_step(&self, cursor: usize) -> Option<&Str> {
+        let planned = self.started.spec.steps.get(cursor).map(|planned| &planned.step);
+        planned.or(self.first_step.as_ref())
     }
 
     /// Whether this is only a record that holds a business key for a run in another shard.
@@ -450,15 +470,9 @@ impl Run {
     #[must_use]
     pub fn occupies_key(&self) -> bool {
         match &self.started.spec.key {
-            // The key of a run with a reservation is held by that record.
-            Some(key) if self.started.reservation.is_none() => {
-                if self.is_reservation() {
-                    self.end.is_none()
-                } else {
-                    key.occupied.contains(self.status())
-                }
-            }
-            _ => false,
+            Some(_) if self.is_reservation() => self.end.is_none(),
+            Some(_) => self.started.reservation.is_none() && !self.key_freed,
+            None => false,
         }
     }
 
@@ -481,6 +495,12 @@ impl Run {
     pub fn apply(&mut self, fact: &Fact, meta: Meta) {
         self.updated_at = meta.at;
         crate::transition::apply(self, fact, meta);
+        if let Some(key) = &self.started.spec.key
+            && !self.key_freed
+            && !self.is_reservation()
+        {
+            self.key_freed = !key.occupied.contains(self.status());
+        }
     }
 
     /// Folds a row: its facts and its revision.

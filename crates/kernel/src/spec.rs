@@ -76,7 +76,8 @@ pub struct Concurrency {
 pub struct UniqueKey {
     /// The key, verbatim.
     pub key: Str,
-    /// The statuses in which the run occupies the key.
+    /// The statuses in which the run occupies the key: from its start until it first leaves them. A set without
+    /// `runnable` never occupies it.
     pub occupied: StatusSet,
     /// What to answer when the key is taken.
     #[serde(default)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use support::script::Script;
 
 fn replay(text: &str, shards: u16) -> String {
-    let mut script = Script::new(shards, text.contains("# notify"));
+    let mut script = Script::new(shards, text.contains("# notify"), text.contains("# shards: 1"));
     let mut out = String::new();
     for line in text.lines() {
         let kept = line.is_empty() || line.starts_with('#');
@@ -42,38 +42,44 @@ fn transcripts() -> Vec<PathBuf> {
     files
 }
 
-fn compare(path: &Path, wanted: &str, found: &str, shards: u16) {
-    for (number, (want, have)) in wanted.lines().zip(found.lines()).enumerate() {
-        assert_eq!(
-            want,
-            have,
-            "{}:{} over {shards} shards",
-            path.display(),
-            number + 1
-        );
+/// The first line that differs, if there is one.
+fn difference(path: &Path, wanted: &str, found: &str, shards: u16) -> Option<String> {
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let (mut wants, mut haves) = (wanted.lines(), found.lines());
+    for number in 1.. {
+        match (wants.next(), haves.next()) {
+            (None, None) => return None,
+            (want, have) if want == have => {}
+            (want, have) => {
+                return Some(format!(
+                    "{name}:{number} over {shards} shards:\n  expected {want:?}\n  found    {have:?}"
+                ));
+            }
+        }
     }
-    assert_eq!(
-        wanted.lines().count(),
-        found.lines().count(),
-        "{} over {shards} shards",
-        path.display()
-    );
+    None
 }
 
 #[test]
 fn every_transcript_says_what_it_said() {
     let files = transcripts();
     assert!(!files.is_empty());
+    let mut differences = Vec::new();
     for path in files {
         let text = fs::read_to_string(&path).expect("a transcript");
         let found = replay(&text, 1);
         if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
             fs::write(&path, &found).expect("the transcript is rewritten");
         } else {
-            compare(&path, &text, &found, 1);
+            differences.extend(difference(&path, &text, &found, 1));
         }
         if !text.contains("# shards: 1") {
-            compare(&path, &found, &replay(&text, 4), 4);
+            differences.extend(difference(&path, &found, &replay(&text, 4), 4));
         }
     }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }

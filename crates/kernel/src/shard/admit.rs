@@ -1,20 +1,27 @@
 //! Admit: a start is decided by the home of its business key, else by the run's own home.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 
 use super::load::Waiting;
 use super::{Answer, Command, Load, Shard, Ticket};
 use crate::envelope::Message;
+use crate::limits::WAITING_COMMANDS_MAX;
 use crate::transition::start::{self, StartAnswer};
 use crate::{ChildAnswer, Parent, Refusal, RequestId, RunId, StartSpec, Started};
 
 impl Shard {
-    /// Decides on a start.
+    /// Decides on a start. What the request began before is looked for first: a retry gets the first answer, also
+    /// after its run has ended and its key was taken by another.
     pub(super) fn start(&mut self, ticket: Option<Ticket>, request: RequestId, spec: Box<StartSpec>) {
         if let Err(refusal) = spec.validate() {
             return self.answer(ticket, Answer::Refused(refusal));
         }
-        let slot = spec.admission_slot(request);
+        let id = spec.run_id(request);
+        let slot = match spec.key {
+            Some(_) => spec.admission_slot(request),
+            None => id.slot(),
+        };
         if self.home(slot) != self.config.id {
             let found = alloc::format!("one for {:?}", self.home(slot));
             return self.answer(
@@ -22,60 +29,73 @@ impl Shard {
                 Answer::Refused(Refusal::invalid("start", "a start for this shard", found)),
             );
         }
-        if let Some(key) = &spec.key {
-            let identity = spec.key_identity(&key.key);
-            if !self.keys.contains_key(&identity) {
-                return self.wait_for_key(
-                    identity,
-                    Waiting {
-                        ticket,
-                        command: Command::Start { request, spec },
-                    },
-                );
-            }
+        let local = self.record_of(id, &spec, request);
+        if self.runs.contains_key(&local) {
+            self.answer_begun(ticket, local);
+        } else if self.recent.is_first(local, self.now) {
+            self.start_unseen(ticket, request, spec);
+        } else {
+            let command = Command::Start { request, spec };
+            self.wait_for_run(local, Waiting { ticket, command });
+        }
+    }
+
+    /// The record of a run in this shard, which admits it: the run itself, or what holds its key for it.
+    pub(super) fn record_of(&self, id: RunId, spec: &StartSpec, request: RequestId) -> RunId {
+        if spec.key.is_none() || self.home(id.slot()) == self.config.id {
+            return id;
+        }
+        RunId::new(id.made_at(), spec.admission_slot(request), id.0 ^ 1)
+    }
+
+    /// Answers a start whose record is in memory.
+    pub(super) fn answer_begun(&mut self, ticket: Option<Ticket>, record: RunId) {
+        let Some(resident) = self.runs.get(&record) else {
+            return;
+        };
+        let id = resident.run.started.reserves.unwrap_or(record);
+        self.answer_when_begun(ticket, record, Answer::Started(StartAnswer::Created(id)));
+    }
+
+    /// A run in another shard may not have begun yet: answers about it leave when it has.
+    fn answer_when_begun(&mut self, ticket: Option<Ticket>, record: RunId, answer: Answer) {
+        match self.beginning.get_mut(&record) {
+            Some(waiting) => waiting.extend(ticket.map(|ticket| (ticket, answer))),
+            None => self.answer(ticket, answer),
+        }
+    }
+
+    /// Decides on a start that is certain to be the first of its request.
+    pub(super) fn start_unseen(&mut self, ticket: Option<Ticket>, request: RequestId, spec: Box<StartSpec>) {
+        let Some(key) = &spec.key else {
+            let id = spec.run_id(request);
+            return self.start_new(ticket, id, start::started(*spec, request, None));
+        };
+        let identity = spec.key_identity(&key.key);
+        if self.keys.contains_key(&identity) {
             return self.start_keyed(ticket, request, spec);
         }
-        let id = spec.run_id(request);
-        if self.runs.contains_key(&id) {
-            return self.answer(ticket, Answer::Started(StartAnswer::Created(id)));
-        }
-        if !self.recent.is_first(id, self.now) {
-            return self.wait_for_run(
-                id,
-                Waiting {
-                    ticket,
-                    command: Command::Start { request, spec },
-                },
-            );
-        }
-        self.start_new(ticket, id, start::started(*spec, request, None));
+        let command = Command::Start { request, spec };
+        self.wait_for_key(identity, Waiting { ticket, command });
     }
 
     /// Decides on a start whose business key is known: taken by a run in memory, or free.
     pub(super) fn start_keyed(&mut self, ticket: Option<Ticket>, request: RequestId, spec: Box<StartSpec>) {
         let Some(key) = &spec.key else { return };
         let identity = spec.key_identity(&key.key);
-        if let Some(holder) = self.keys.get(&identity).copied() {
-            let Some(holder) = self.runs.get(&holder) else {
-                return;
-            };
-            let answer = Answer::Started(start::conflict(&holder.run, &spec, request));
-            let reservation = holder.run.id;
-            // A run in another shard may not have begun yet: its first answer leaves when it has.
-            if let Some(waiting) = self.beginning.get_mut(&reservation) {
-                waiting.extend(ticket.map(|ticket| (ticket, answer)));
-                return;
-            }
-            return self.answer(ticket, answer);
+        let id = spec.run_id(request);
+        let local = self.record_of(id, &spec, request);
+        if self.runs.contains_key(&local) {
+            return self.answer_begun(ticket, local);
         }
-        let id = spec.run_id(request);
-        self.start_new(ticket, id, start::started(*spec, request, None));
-    }
-
-    /// Decides on a start for which the store had no run: it is the first.
-    pub(super) fn start_unseen(&mut self, ticket: Option<Ticket>, request: RequestId, spec: Box<StartSpec>) {
-        let id = spec.run_id(request);
-        self.start_new(ticket, id, start::started(*spec, request, None));
+        match self.keys.get(&identity).and_then(|holder| self.runs.get(holder)) {
+            Some(holder) => {
+                let answer = Answer::Started(start::conflict(&holder.run, &spec, request));
+                let record = holder.run.id;
+                self.answer_when_begun(ticket, record, answer);
+            }
+            None => self.start_new(ticket, id, start::started(*spec, request, None)),
+        }
     }
 
     fn start_new(&mut self, ticket: Option<Ticket>, id: RunId, started: Started) {
@@ -91,8 +111,7 @@ impl Shard {
 
     /// Holds a business key here for a run that lives in another shard, and tells that shard to begin it.
     fn reserve(&mut self, id: RunId, mut started: Started) -> RunId {
-        let slot = started.spec.admission_slot(started.request);
-        let reservation = RunId::new(id.made_at(), slot, id.0 ^ 1);
+        let reservation = self.record_of(id, &started.spec, started.request);
         let mut held = started.clone();
         held.reserves = Some(id);
         held.parent = None;
@@ -105,8 +124,14 @@ impl Shard {
         reservation
     }
 
-    /// Admits a child under its business key: it begins, or its parent is told why not.
+    /// Admits a child under its business key: it begins, or its parent is told why not. Whether it has begun
+    /// before is known by now.
     pub(super) fn admit_child(&mut self, child: RunId, started: Box<Started>) {
+        let local = self.record_of(child, &started.spec, started.request);
+        self.absent.remove(&local);
+        if self.runs.contains_key(&local) {
+            return;
+        }
         let Some(key) = &started.spec.key else { return };
         let identity = started.spec.key_identity(&key.key);
         let Some(parent) = started.parent.as_ref().map(|parent: &Parent| parent.run) else {
@@ -125,19 +150,27 @@ impl Shard {
             });
             return;
         }
-        if self.home(child.slot()) == self.config.id {
+        if local == child {
             self.begin(child, start::decide(child, *started, self.now).facts);
         } else {
             self.reserve(child, *started);
         }
     }
 
-    fn wait_for_key(&mut self, identity: alloc::string::String, waiting: Waiting) {
-        if let Some(queue) = self.waiting_keys.get_mut(&identity) {
-            queue.push(waiting);
-            return;
+    fn wait_for_key(&mut self, identity: String, waiting: Waiting) {
+        match self.waiting_keys.get_mut(&identity) {
+            Some(queue) if queue.len() >= WAITING_COMMANDS_MAX => {
+                let refusal = Refusal::Busy {
+                    what: "the list of starts waiting for the key".into(),
+                    limit: WAITING_COMMANDS_MAX as u64,
+                };
+                self.answer(waiting.ticket, Answer::Refused(refusal));
+            }
+            Some(queue) => queue.push(waiting),
+            None => {
+                self.loads.push(Load::Key(identity.clone()));
+                self.waiting_keys.insert(identity, alloc::vec![waiting]);
+            }
         }
-        self.loads.push(Load::Key(identity.clone()));
-        self.waiting_keys.insert(identity, alloc::vec![waiting]);
     }
 }

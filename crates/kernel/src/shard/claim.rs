@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::ready::LaneId;
 use super::{Dispatch, Output, Shard, WorkerId};
+use crate::limits::{DELAY_MS_MAX, LEASE_MS_MIN};
 use crate::transition::claim::{self, Definition};
 use crate::transition::heartbeat;
 use crate::{ClaimId, Claimant, Phase, RunId, Str, Timestamp};
@@ -27,7 +28,8 @@ pub struct Worker {
 impl Worker {
     /// A worker for `queues` that has `definitions`.
     #[must_use]
-    pub fn new(claimant: Claimant, queues: Vec<Str>, definitions: Vec<Definition>) -> Self {
+    pub fn new(mut claimant: Claimant, queues: Vec<Str>, definitions: Vec<Definition>) -> Self {
+        claimant.lease_ms = claimant.lease_ms.clamp(LEASE_MS_MIN, DELAY_MS_MAX);
         Self {
             claimant: Arc::new(claimant),
             queues,
@@ -63,12 +65,17 @@ impl Shard {
         let mut claimed = 0;
         while claimed < most && self.claim_next(worker) {
             claimed += 1;
+            // A first claim pins its run, which may move the run's other attempts to a lane that is new.
+            self.refresh_lanes(worker);
         }
         claimed
     }
 
     fn refresh_lanes(&mut self, id: WorkerId) {
         let worker = &mut self.workers[id.0 as usize];
+        if worker.lanes_seen == self.ready.lane_count() {
+            return;
+        }
         for index in worker.lanes_seen..self.ready.lane_count() {
             let lane = self.ready.lane_at(index);
             let key = self.ready.lane_key(lane);

@@ -16,7 +16,7 @@ impl Shard {
             epoch: self.batch.epoch,
             ..Batch::default()
         };
-        self.batch_number += 1;
+        self.batches_sealed += 1;
         self.sealed = self.head;
         Some(mem::replace(&mut self.batch, next))
     }
@@ -39,19 +39,16 @@ impl Shard {
         self.sealed
     }
 
-    /// The batch sealed last, and its envelopes, are durable.
+    /// The first sealed batch that was not durable yet, and its envelopes, are durable.
     pub fn durable(&mut self, now: Timestamp, batch: Batch) {
         self.advance(now);
-        let through = batch.rows.last().map_or(self.durable, |row| row.seq);
-        self.durable = self.durable.max(through);
-        while let Some((seq, _)) = self.release.front() {
-            // With nothing of its own in the log, an output that hangs on an envelope waits for its batch.
-            if *seq > self.durable {
-                break;
-            }
-            let Some((_, mut output)) = self.release.pop_front() else {
-                break;
-            };
+        self.batches_durable += 1;
+        assert!(
+            self.batches_durable <= self.batches_sealed,
+            "a batch is sealed before it is durable"
+        );
+        let released = self.batches_durable;
+        while let Some((_, mut output)) = self.release.pop_front_if(|(after, _)| *after <= released) {
             if let Output::Dispatch(dispatch) = &mut output {
                 self.delivered(dispatch);
             }
@@ -83,6 +80,7 @@ impl Shard {
         }
         self.flushing = dirty;
         let purged = mem::take(&mut self.purged);
+        self.purging.clone_from(&purged);
         Some(Flush {
             shard: self.config.id,
             epoch: self.config.epoch,
@@ -98,6 +96,9 @@ impl Shard {
         for id in flushed {
             self.evict(id);
         }
+        for (id, _) in mem::take(&mut self.purging) {
+            self.gone.remove(&id);
+        }
         let runs = &self.runs;
         self.deadlines.trim(|run| runs.contains_key(&run));
     }
@@ -111,18 +112,27 @@ impl Shard {
         if !resident.may_leave() || self.waiting_runs.contains_key(&id) || self.beginning.contains_key(&id) {
             return;
         }
-        let (armed, occupies) = (resident.armed, resident.occupies);
-        let due = resident.due(self.now);
-        let started = resident.run.started.clone();
-        self.runs.remove(&id);
-        if let Some(armed) = armed {
-            self.deadlines.disarm(armed, id);
+        let identity = resident.key_identity();
+        // What the store is being asked about must not change behind the answer.
+        if identity
+            .as_ref()
+            .is_some_and(|identity| self.waiting_keys.contains_key(identity))
+        {
+            return;
         }
-        if let Some(due) = due {
-            self.deadlines.park(due, id);
+        let Some(resident) = self.runs.remove(&id) else {
+            return;
+        };
+        // The armed entry, and not what is due after now: a moment that passed since the last tick still counts.
+        if let Some(armed) = resident.armed {
+            if self.paging_due {
+                self.deadlines.arm(armed, id);
+            } else {
+                self.deadlines.park(armed, id);
+            }
         }
-        if let (true, Some(key)) = (occupies && started.reservation.is_none(), &started.spec.key) {
-            self.keys.remove(&started.spec.key_identity(&key.key));
+        if let (true, Some(identity)) = (resident.occupies, identity) {
+            self.keys.remove(&identity);
         }
     }
 }

@@ -48,10 +48,14 @@ impl Deadlines {
         Some(run)
     }
 
+    /// The next instant at which something in memory is due.
+    pub fn first(&self) -> Option<Timestamp> {
+        self.entries.first().map(|(at, _)| *at)
+    }
+
     /// The next instant at which something is due, in memory or beyond the horizon.
     pub fn next(&self) -> Option<Timestamp> {
-        let first = self.entries.first().map(|(at, _)| *at);
-        match (first, self.horizon) {
+        match (self.first(), self.horizon) {
             (Some(first), Some(horizon)) => Some(first.min(horizon)),
             (first, horizon) => first.or(horizon),
         }

@@ -99,12 +99,13 @@ impl Shard {
             Ok(transition) => {
                 let duplicate = transition.is_empty();
                 self.transact(id, transition);
-                self.pump();
+                // The revision of this transition, before what it causes elsewhere comes back to the run.
                 let rev = self
                     .runs
                     .get(&id)
                     .map(|resident| resident.run.rev)
                     .unwrap_or_default();
+                self.pump();
                 self.answer(ticket, Answer::Recorded { rev, duplicate });
             }
             Err(refusal) => {
@@ -162,7 +163,8 @@ impl Shard {
         match purge::decide(&resident.run) {
             Ok(transition) => {
                 let rev = resident.run.rev;
-                if let Some(reservation) = resident.run.started.reservation {
+                if let (Some(reservation), false) = (resident.run.started.reservation, resident.run.key_freed)
+                {
                     self.messages
                         .push_back(crate::envelope::Message::KeyFreed { reservation });
                 }

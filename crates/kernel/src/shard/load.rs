@@ -8,7 +8,7 @@ use super::messages::Known;
 use super::resident::Resident;
 use super::{Answer, Command, Load, Shard, Ticket};
 use crate::limits::WAITING_COMMANDS_MAX;
-use crate::transition::{expire, heartbeat, start};
+use crate::transition::{expire, heartbeat};
 use crate::{Phase, Refusal, Row, Run, RunId, Seq, Timestamp};
 
 /// A command that waits for a run or key.
@@ -61,47 +61,29 @@ impl Shard {
     pub fn loaded_run(&mut self, now: Timestamp, id: RunId, loaded: Loaded) {
         self.advance(now);
         let waiting = self.waiting_runs.remove(&id).unwrap_or_default();
-        let corrupt = match &loaded {
-            Loaded::Corrupt(found) => Some(found.clone()),
-            Loaded::Run(..) | Loaded::Missing => None,
-        };
-        match loaded {
+        let corrupt = match loaded {
             Loaded::Run(run, head) => {
                 self.adopt(*run, head);
-                for Waiting { ticket, command } in waiting {
-                    match command {
-                        Command::Start { .. } => {
-                            self.answer(ticket, Answer::Started(start::StartAnswer::Created(id)));
-                        }
-                        command => self.execute(ticket, id, command),
-                    }
-                }
-                self.expire(id);
+                None
             }
-            Loaded::Missing => {
-                for Waiting { ticket, command } in waiting {
-                    match command {
-                        Command::Start { request, spec } if !self.runs.contains_key(&id) => {
-                            self.start_unseen(ticket, request, spec);
-                        }
-                        Command::Start { .. } => {
-                            self.answer(ticket, Answer::Started(start::StartAnswer::Created(id)))
-                        }
-                        _ => self.answer(ticket, Answer::Refused(Refusal::NotFound { run: id })),
-                    }
+            Loaded::Missing => None,
+            Loaded::Corrupt(found) => Some(found),
+        };
+        for Waiting { ticket, command } in waiting {
+            match (&corrupt, command) {
+                // It may have begun while it was being looked for.
+                (_, Command::Start { .. }) if self.runs.contains_key(&id) => self.answer_begun(ticket, id),
+                (_, command) if self.runs.contains_key(&id) => self.execute(ticket, id, command),
+                (Some(found), _) => {
+                    let found = found.clone();
+                    self.answer(ticket, Answer::Refused(Refusal::Corrupt { run: id, found }));
                 }
+                (None, Command::Start { request, spec }) => self.start_unseen(ticket, request, spec),
+                (None, _) => self.answer(ticket, Answer::Refused(Refusal::NotFound { run: id })),
             }
-            Loaded::Corrupt(found) => {
-                for Waiting { ticket, .. } in waiting {
-                    self.answer(
-                        ticket,
-                        Answer::Refused(Refusal::Corrupt {
-                            run: id,
-                            found: found.clone(),
-                        }),
-                    );
-                }
-            }
+        }
+        if self.runs.contains_key(&id) {
+            self.expire(id);
         }
         let known = corrupt
             .as_deref()
@@ -143,19 +125,21 @@ impl Shard {
     /// Takes a run into memory as the store has it. A run that is there already stays as it is.
     pub fn adopt(&mut self, run: Run, head: Seq) {
         let id = run.id;
-        if self.runs.contains_key(&id) {
+        // The store may not know yet that it was purged.
+        if self.runs.contains_key(&id) || self.gone.contains_key(&id) {
             return;
         }
-        let mut resident = Resident::new(run, head);
-        for cursor in &mut resident.run.cursors {
-            let lease_ms = cursor.claimant.as_ref().map_or(0, |by| by.lease_ms);
-            if let Phase::Claimed(claim) = &mut cursor.phase {
-                // Whoever owned the shard before may have extended the lease in memory: a full one again.
-                claim.extended_until = self.opened_at.after(lease_ms);
-            }
-        }
-        self.runs.insert(id, Box::new(resident));
+        self.recent.found(id);
+        self.advance(run.updated_at);
+        self.runs.insert(id, Box::new(Resident::new(run, head)));
+        self.rearm(id);
         self.settle(id);
+    }
+
+    /// Tells it of the newest run that was ever made in this shard, when the store knows: a retried start of a
+    /// client whose clock was ahead is then looked up and not taken for a new one.
+    pub fn newest_run(&mut self, id: RunId) {
+        self.recent.found(id);
     }
 
     /// Folds a row of the log that is newer than the index rows: the run, if it is in memory, or begins with it.
@@ -164,6 +148,8 @@ impl Shard {
     /// When the row does not follow the run's rows before it.
     pub fn replay(&mut self, row: &Row) -> Result<(), String> {
         let id = row.run;
+        self.advance(row.at);
+        self.recent.found(id);
         if matches!(row.facts.first(), Some(crate::Fact::Purged)) {
             self.forget(id, row.seq);
             return Ok(());
@@ -199,8 +185,12 @@ impl Shard {
     /// After replay: every run that was folded takes its place, and claims of processes that are gone end.
     pub fn replayed(&mut self, now: Timestamp) {
         self.advance(now);
-        for id in self.dirty.clone() {
+        // No fact of ours is older than the last one, so nor is our opening: leases begin anew from here.
+        self.opened_at = self.now;
+        for id in self.claimed_runs() {
             self.rearm(id);
+        }
+        for id in self.dirty.clone() {
             self.settle(id);
         }
     }
@@ -280,16 +270,17 @@ impl Shard {
 
     /// Drops a purged run.
     pub(super) fn forget(&mut self, id: RunId, head: Seq) {
+        self.unplace(id);
         if let Some(resident) = self.runs.remove(&id) {
             resident
                 .armed
                 .iter()
                 .for_each(|armed| self.deadlines.disarm(*armed, id));
-            if let (true, Some(key)) = (resident.occupies, &resident.run.started.spec.key) {
-                self.keys
-                    .remove(&resident.run.started.spec.key_identity(&key.key));
+            if let (true, Some(identity)) = (resident.occupies, resident.key_identity()) {
+                self.keys.remove(&identity);
             }
         }
         self.purged.push((id, head));
+        self.gone.insert(id, ());
     }
 }

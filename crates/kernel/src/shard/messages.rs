@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{Load, Shard};
 use crate::envelope::{DeadEnvelope, Envelope, Message};
 use crate::transition::{Transition, cancel, child, start};
-use crate::{ChildAnswered, Fact, Facts, RunId, ShardId};
+use crate::{ChildAnswered, Fact, Facts, RunId, ShardId, Started};
 
 /// What the store just said.
 pub(super) enum Known<'a> {
@@ -17,6 +17,16 @@ pub(super) enum Known<'a> {
     Corrupt(RunId, &'a str),
     /// Whoever occupies this key is in memory now, or nobody does.
     Key(&'a str),
+}
+
+impl Known<'_> {
+    fn is_run(&self, id: RunId) -> bool {
+        matches!(self, Self::Run(known) | Self::Corrupt(known, _) if *known == id)
+    }
+
+    fn is_key(&self, identity: &str) -> bool {
+        matches!(self, Self::Key(known) if *known == identity)
+    }
 }
 
 impl Shard {
@@ -38,7 +48,7 @@ impl Shard {
     pub(super) fn pump(&mut self) {
         while let Some(message) = self.messages.pop_front() {
             let home = self.home(message.slot());
-            if home == self.config.id && self.is_at_hand(&message) {
+            if home == self.config.id && self.need(&message, &Known::Nothing).is_none() {
                 self.obey(message);
             } else {
                 self.send(home, message);
@@ -63,8 +73,10 @@ impl Shard {
     pub(super) fn consume_inbound(&mut self, known: &Known<'_>) {
         for sender in 0..self.inbound.len() {
             while let Some(envelope) = self.inbound[sender].front() {
-                if !self.can_obey(&envelope.message, known) {
-                    let need = self.need(&envelope.message);
+                if let Some(need) = self.need(&envelope.message, known) {
+                    if let Some(absent) = self.found_absent(&envelope.message, known) {
+                        self.absent.insert(absent, ());
+                    }
                     self.load_for_inbound(need);
                     break;
                 }
@@ -101,19 +113,46 @@ impl Shard {
         }
     }
 
-    /// What must be loaded before the message can be obeyed.
-    fn need(&self, message: &Message) -> Load {
-        match message {
-            Message::AdmitChild { child, started, .. } => match &started.spec.key {
-                Some(key) => Load::Key(started.spec.key_identity(&key.key)),
-                None => Load::Run(*child),
-            },
+    /// What must be loaded before the message can be obeyed; `None` when everything is in memory or known not to
+    /// exist.
+    fn need(&self, message: &Message, known: &Known<'_>) -> Option<Load> {
+        let id = match message {
+            Message::AdmitChild { child, started, .. } => return self.need_to_admit(*child, started, known),
+            Message::Forward { .. } => return None,
+            Message::Begin { run, .. } if self.recent.is_first(*run, self.now) => return None,
             Message::Begin { run, .. } | Message::Cancel { run, .. } | Message::ParentPurged { run, .. } => {
-                Load::Run(*run)
+                *run
             }
-            Message::Begun { reservation } | Message::KeyFreed { reservation } => Load::Run(*reservation),
-            Message::ChildAnswered { parent, .. } | Message::ChildEnded { parent, .. } => Load::Run(*parent),
+            Message::Begun { reservation } | Message::KeyFreed { reservation } => *reservation,
+            Message::ChildAnswered { parent, .. } | Message::ChildEnded { parent, .. } => *parent,
+        };
+        (!self.runs.contains_key(&id) && !known.is_run(id)).then_some(Load::Run(id))
+    }
+
+    /// A child is admitted when it is known whether it began before, and who has its key.
+    fn need_to_admit(&self, child: RunId, started: &Started, known: &Known<'_>) -> Option<Load> {
+        let local = self.record_of(child, &started.spec, started.request);
+        if self.runs.contains_key(&local) {
+            return None;
         }
+        let absent =
+            self.absent.contains_key(&local) || known.is_run(local) || self.recent.is_first(local, self.now);
+        if !absent {
+            return Some(Load::Run(local));
+        }
+        let key = started.spec.key.as_ref()?;
+        let identity = started.spec.key_identity(&key.key);
+        let known = self.keys.contains_key(&identity) || known.is_key(&identity);
+        (!known).then_some(Load::Key(identity))
+    }
+
+    /// The record of a child that was looked for and not found, to be remembered while its key is looked for.
+    fn found_absent(&self, message: &Message, known: &Known<'_>) -> Option<RunId> {
+        let Message::AdmitChild { child, started, .. } = message else {
+            return None;
+        };
+        let local = self.record_of(*child, &started.spec, started.request);
+        (known.is_run(local) && !self.runs.contains_key(&local)).then_some(local)
     }
 
     fn note_consumed(&mut self, sender: ShardId, number: u64) {
@@ -123,29 +162,10 @@ impl Shard {
         }
     }
 
-    /// Whether everything the message needs is in memory, or known not to exist.
-    fn can_obey(&self, message: &Message, known: &Known<'_>) -> bool {
-        match (self.need(message), known) {
-            (Load::Run(run), Known::Run(id) | Known::Corrupt(id, _)) if run == *id => true,
-            (Load::Key(identity), Known::Key(key)) if identity == **key => true,
-            (Load::Run(run), _) => self.runs.contains_key(&run),
-            (Load::Key(identity), _) => self
-                .keys
-                .get(&identity)
-                .is_some_and(|holder| self.runs.contains_key(holder)),
-            (Load::Due { .. } | Load::Ready, _) => false,
-        }
-    }
-
-    /// Whether a message can be delivered within the batch: its target is in memory, or certain to be new.
-    fn is_at_hand(&mut self, message: &Message) -> bool {
-        self.can_obey(message, &Known::Nothing)
-            || matches!(message, Message::Begin { run, .. } if self.recent.is_first(*run, self.now))
-    }
-
     fn obey(&mut self, message: Message) {
         match message {
             Message::AdmitChild { child, started, .. } => self.admit_child(child, started),
+            Message::Forward { message, .. } => self.messages.push_back(*message),
             Message::Begin { run, started } => {
                 let reservation = started.reservation;
                 if !self.runs.contains_key(&run) {

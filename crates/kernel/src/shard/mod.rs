@@ -66,7 +66,6 @@ pub struct Shard {
     now: Timestamp,
     opened_at: Timestamp,
     head: Seq,
-    durable: Seq,
     /// How many of `head` were handed over to be appended.
     sealed: Seq,
 
@@ -81,12 +80,15 @@ pub struct Shard {
     beginning: Map<RunId, Vec<(Ticket, Answer)>>,
 
     batch: Batch,
-    batch_number: u64,
+    /// How many batches were sealed, and how many of them are durable.
+    batches_sealed: u64,
+    batches_durable: u64,
     messages: VecDeque<Message>,
     /// Envelopes received and not yet consumed, by sender.
     inbound: Vec<VecDeque<Envelope>>,
 
-    release: VecDeque<(Seq, Output)>,
+    /// What leaves once so many batches are durable. A batch may hold envelopes alone, so positions would not do.
+    release: VecDeque<(u64, Output)>,
     outputs: Vec<Output>,
     loads: Vec<Load>,
     waiting_runs: Map<RunId, Vec<load::Waiting>>,
@@ -97,6 +99,11 @@ pub struct Shard {
     purged: Vec<(RunId, Seq)>,
     /// Runs in the flush that is under way.
     flushing: Vec<RunId>,
+    purging: Vec<(RunId, Seq)>,
+    /// Purged runs that the store may still have: a load of one of them finds nothing.
+    gone: Map<RunId, ()>,
+    /// Children whose admission waits for their key, and that are known not to have begun.
+    absent: Map<RunId, ()>,
     bug: Option<String>,
 }
 
@@ -111,7 +118,6 @@ impl Shard {
             now,
             opened_at: now,
             head: config.head,
-            durable: config.head,
             sealed: config.head,
             runs: Map::default(),
             ready: Ready::default(),
@@ -126,7 +132,8 @@ impl Shard {
                 epoch: config.epoch,
                 ..Batch::default()
             },
-            batch_number: 0,
+            batches_sealed: 0,
+            batches_durable: 0,
             messages: VecDeque::new(),
             inbound: (0..shards).map(|_| VecDeque::new()).collect(),
             release: VecDeque::new(),
@@ -138,6 +145,9 @@ impl Shard {
             dirty: Vec::new(),
             purged: Vec::new(),
             flushing: Vec::new(),
+            purging: Vec::new(),
+            gone: Map::default(),
+            absent: Map::default(),
             bug: None,
             config,
         }
@@ -198,8 +208,12 @@ impl Shard {
     /// The next instant at which [`Shard::tick`] has something to do.
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
-        let page = self.paging_due;
-        self.deadlines.next().filter(|_| !page)
+        // While a page is being read, what lies behind the horizon is on its way.
+        if self.paging_due {
+            self.deadlines.first()
+        } else {
+            self.deadlines.next()
+        }
     }
 
     /// A broken invariant, found before anything was appended: the driver drops the shard and opens it anew.
@@ -221,7 +235,7 @@ impl Shard {
                 tickets.push(ticket);
             }
         }
-        for (_, waiting) in self.waiting_runs.drain().chain([]) {
+        for (_, waiting) in self.waiting_runs.drain() {
             tickets.extend(waiting.into_iter().filter_map(|waiting| waiting.ticket));
         }
         for (_, waiting) in self.waiting_keys.drain() {
@@ -244,6 +258,33 @@ impl Shard {
         self.runs.get(&id).map(|resident| &resident.run)
     }
 
+    /// Whether a run is in memory.
+    #[must_use]
+    pub fn is_resident(&self, run: RunId) -> bool {
+        self.runs.contains_key(&run)
+    }
+
+    /// Drops a run whose record turned out to be damaged. Nothing is written: others go on.
+    pub fn set_aside(&mut self, run: RunId) {
+        if let Some(resident) = self.runs.remove(&run) {
+            resident
+                .armed
+                .iter()
+                .for_each(|armed| self.deadlines.disarm(*armed, run));
+            self.dirty.retain(|dirty| *dirty != run);
+        }
+    }
+
+    /// The index rows of runs that changed and are not written yet.
+    #[must_use]
+    pub fn unflushed(&self) -> Vec<Record> {
+        self.dirty
+            .iter()
+            .filter_map(|id| self.runs.get(id))
+            .map(|resident| resident.record())
+            .collect()
+    }
+
     /// How many runs are in memory.
     #[must_use]
     pub fn resident_runs(&self) -> usize {
@@ -264,10 +305,11 @@ impl Shard {
 
     /// Queues an output until everything decided so far is durable.
     fn emit(&mut self, output: Output) {
-        if self.head <= self.durable && self.batch.is_empty() {
+        let after = self.batches_sealed + u64::from(!self.batch.is_empty());
+        if after <= self.batches_durable && self.bug.is_none() {
             self.outputs.push(output);
         } else {
-            self.release.push_back((self.head, output));
+            self.release.push_back((after, output));
         }
     }
 }

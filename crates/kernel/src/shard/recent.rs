@@ -1,4 +1,4 @@
-//! Recent starts: which run ids were made lately, so that a retried start is recognised without a read.
+//! Recent starts: which run ids began here lately, so that a retried start is recognised without a read.
 
 use core::mem;
 
@@ -6,41 +6,102 @@ use super::hash::Map;
 use crate::limits::RECENT_STARTS_MAX;
 use crate::{RunId, Timestamp};
 
-/// Two generations of run ids. An id older than both must be looked up in the store.
+/// Two generations of run ids. What must hold: every id that ever began here and was made after `since` is in one
+/// of them.
 #[derive(Debug)]
 pub struct Recent {
-    young: Map<u64, ()>,
-    old: Map<u64, ()>,
-    young_since: Timestamp,
-    old_since: Timestamp,
+    young: Generation,
+    old: Generation,
+    since: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct Generation {
+    ids: Map<u64, ()>,
+    newest: Timestamp,
 }
 
 impl Recent {
     /// Remembers starts from `now` on.
     pub fn new(now: Timestamp) -> Self {
         Self {
-            young: Map::default(),
-            old: Map::default(),
-            young_since: now,
-            old_since: now,
+            young: Generation::default(),
+            old: Generation::default(),
+            since: now,
         }
     }
 
-    /// Whether a start of `id` can be taken as the first one without asking the store. Remembers it if so.
-    pub fn is_first(&mut self, id: RunId, now: Timestamp) -> bool {
-        let key = (id.0 >> 64) as u64 ^ id.0 as u64;
-        let made_at = id.made_at();
-        // An id from before our memory began, or from a clock that is ahead of ours, proves nothing.
-        let known = made_at > self.old_since && made_at <= now;
-        if !known || self.young.contains_key(&key) || self.old.contains_key(&key) {
-            return false;
+    /// Whether `id` is certain never to have begun here, without asking the store.
+    pub fn is_first(&self, id: RunId, now: Timestamp) -> bool {
+        // An id from a clock that is ahead of ours may have begun before we were opened.
+        id.made_at() <= now && id.made_at() > self.since && !self.holds(id)
+    }
+
+    /// `id` begins.
+    pub fn remember(&mut self, id: RunId) {
+        if id.made_at() <= self.since {
+            return;
         }
-        if self.young.len() >= RECENT_STARTS_MAX {
-            self.old = mem::take(&mut self.young);
-            self.old_since = self.young_since;
-            self.young_since = now;
+        if self.young.ids.len() >= RECENT_STARTS_MAX {
+            let dropped = mem::replace(&mut self.old, mem::take(&mut self.young));
+            self.since = self.since.max(dropped.newest);
         }
-        self.young.insert(key, ());
-        true
+        self.young.newest = self.young.newest.max(id.made_at());
+        self.young.ids.insert(key(id), ());
+    }
+
+    /// `id` began before: ids as old as it that are not held may have, too.
+    pub fn found(&mut self, id: RunId) {
+        if id.made_at() > self.since && !self.holds(id) {
+            self.since = id.made_at();
+        }
+    }
+
+    fn holds(&self, id: RunId) -> bool {
+        self.young.ids.contains_key(&key(id)) || self.old.ids.contains_key(&key(id))
+    }
+}
+
+fn key(id: RunId) -> u64 {
+    (id.0 >> 64) as u64 ^ id.0 as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Slot;
+
+    fn id(at: i64, entropy: u128) -> RunId {
+        RunId::new(Timestamp(at), Slot(1), entropy)
+    }
+
+    #[test]
+    fn an_id_is_first_only_when_nothing_could_have_begun_it() {
+        let mut recent = Recent::new(Timestamp(100));
+        let now = Timestamp(200);
+        assert!(!recent.is_first(id(100, 1), now), "made before we were opened");
+        assert!(!recent.is_first(id(201, 1), now), "made by a clock ahead of ours");
+        assert!(recent.is_first(id(150, 1), now));
+        recent.remember(id(150, 1));
+        assert!(!recent.is_first(id(150, 1), now));
+        assert!(recent.is_first(id(150, 2), now));
+        recent.found(id(160, 9));
+        assert!(
+            !recent.is_first(id(155, 2), now),
+            "others of that age may have begun before us too"
+        );
+        assert!(recent.is_first(id(161, 2), now));
+    }
+
+    /// A client whose clock was ahead made an id that later fell out of memory: its retry must not begin it again.
+    #[test]
+    fn a_generation_that_is_dropped_takes_its_newest_id_along() {
+        let mut recent = Recent::new(Timestamp(100));
+        recent.remember(id(5_000, 1));
+        for n in 0..2 * RECENT_STARTS_MAX as u128 {
+            recent.remember(id(200, n));
+        }
+        assert!(!recent.is_first(id(5_000, 1), Timestamp(9_000)));
+        assert!(recent.is_first(id(5_001, 1), Timestamp(9_000)));
     }
 }

@@ -1,5 +1,7 @@
 //! A run in memory: the fold, where it stands in the shard's indexes, and whether it may leave.
 
+use alloc::string::String;
+
 use smallvec::SmallVec;
 
 use super::command::Record;
@@ -60,6 +62,17 @@ impl Resident {
         }
     }
 
+    /// The full identity of the business key that this record may hold, here in its shard.
+    pub(crate) fn key_identity(&self) -> Option<String> {
+        let started = &self.run.started;
+        let key = started
+            .spec
+            .key
+            .as_ref()
+            .filter(|_| started.reservation.is_none())?;
+        Some(started.spec.key_identity(&key.key))
+    }
+
     /// Where cursor `index` should stand now.
     pub(crate) fn wanted_place(&self, index: usize, lane: LaneId, now: Timestamp) -> Place {
         match &self.run.cursors[index].phase {
@@ -112,12 +125,7 @@ impl Resident {
     pub(crate) fn record(&self) -> Record {
         let run = &self.run;
         let spec = &run.started.spec;
-        let occupies = match &spec.key {
-            Some(key) if self.occupies && run.started.reservation.is_none() => {
-                Some(spec.key_identity(&key.key))
-            }
-            _ => None,
-        };
+        let occupies = self.key_identity().filter(|_| self.occupies);
         let ready = run.cursors.iter().find_map(|cursor| match &cursor.phase {
             Phase::Scheduled { visible_at, arrival } => Some((spec.priority, *visible_at, *arrival)),
             _ => None,

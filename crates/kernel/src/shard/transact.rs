@@ -20,6 +20,7 @@ impl Shard {
             return;
         };
         let running = claims(&resident.run);
+        let key_freed = resident.run.key_freed;
         let meta = Meta { seq, at: self.now };
         for fact in &transition.facts {
             resident.run.apply(fact, meta);
@@ -37,6 +38,7 @@ impl Shard {
         resident.head = seq;
         self.push_row(id, row);
         self.settle(id);
+        self.tell_freed(id, key_freed);
         self.tell_scheduled(id);
         self.tell_revoked(id, running.as_slice());
     }
@@ -54,9 +56,12 @@ impl Shard {
         };
         match Run::begin(&row) {
             Ok(run) => {
-                self.runs.insert(id, Box::new(Resident::new(run, seq)));
+                let before = self.runs.insert(id, Box::new(Resident::new(run, seq)));
+                debug_assert!(before.is_none(), "a run begins once");
+                self.recent.remember(id);
                 self.push_row(id, row);
                 self.settle(id);
+                self.tell_freed(id, false);
                 self.tell_scheduled(id);
             }
             Err(bad) => self.bug = Some(alloc::format!("{id}: {bad}")),
@@ -66,7 +71,7 @@ impl Shard {
     /// Adds facts to the run's row in the batch that is being gathered, or makes a row of their own. A claim that
     /// follows from what was just recorded costs no row.
     pub(super) fn transact_merged(&mut self, id: RunId, facts: Facts) {
-        let number = self.batch_number;
+        let number = self.batches_sealed;
         let Some(resident) = self.runs.get_mut(&id) else {
             return;
         };
@@ -88,18 +93,20 @@ impl Shard {
             seq: row.seq,
             at: row.at,
         };
+        let key_freed = resident.run.key_freed;
         for fact in &facts {
             resident.run.apply(fact, meta);
         }
         row.facts.extend(facts);
         self.settle(id);
+        self.tell_freed(id, key_freed);
     }
 
     fn push_row(&mut self, id: RunId, row: Row) {
         debug_assert_eq!(row.seq, self.head.next(), "positions are dense");
         self.head = row.seq;
         if let Some(resident) = self.runs.get_mut(&id) {
-            resident.gathering = Some((self.batch_number, self.batch.rows.len()));
+            resident.gathering = Some((self.batches_sealed, self.batch.rows.len()));
             if !resident.dirty {
                 resident.dirty = true;
                 self.dirty.push(id);
@@ -163,34 +170,56 @@ impl Shard {
         self.settle_end(id);
     }
 
+    /// Takes a run out of the ready work, because it leaves the shard.
+    pub(super) fn unplace(&mut self, id: RunId) {
+        let Some(resident) = self.runs.get_mut(&id) else {
+            return;
+        };
+        let spec = &resident.run.started.spec;
+        let gate = spec
+            .concurrency
+            .as_ref()
+            .map(|concurrency| (&*spec.namespace, concurrency));
+        for place in resident.places.drain(..) {
+            match (place, gate) {
+                (Place::Ready(lane, order), gate) => self.ready.remove(lane, order, gate),
+                (Place::Running, Some((namespace, concurrency))) => self.ready.leave(namespace, concurrency),
+                (Place::Running | Place::None, _) => {}
+            }
+        }
+    }
+
     fn settle_key(&mut self, id: RunId) {
         let Some(resident) = self.runs.get_mut(&id) else {
             return;
         };
-        let started = &resident.run.started;
-        let Some(key) = &started.spec.key else { return };
-        if let Some(reservation) = started.reservation {
-            // The key is held by a record elsewhere, which is told when this run has left the scope.
-            let inside = key.occupied.contains(resident.run.status());
-            if !inside && (resident.occupies || resident.run.end.is_some()) {
-                self.messages.push_back(Message::KeyFreed { reservation });
-            }
-            resident.occupies = inside;
-            return;
-        }
         let occupies = resident.run.occupies_key();
         if occupies == resident.occupies {
             return;
         }
-        let identity = started.spec.key_identity(&key.key);
-        let holder = self.keys.get(&identity).copied();
-        if occupies && holder.is_none() {
+        resident.occupies = occupies;
+        let Some(identity) = resident.key_identity() else {
+            return;
+        };
+        if occupies {
+            // Whoever starts a run has looked first, and a freed key is never taken back.
+            debug_assert!(!self.keys.contains_key(&identity), "a key has one holder");
             self.keys.insert(identity, id);
-        } else if !occupies && holder == Some(id) {
+        } else {
             self.keys.remove(&identity);
         }
-        // A key that another run took meanwhile is not taken back.
-        resident.occupies = occupies && holder.is_none();
+    }
+
+    /// Tells the record that holds the run's key elsewhere when the run has left the statuses that occupy it.
+    fn tell_freed(&mut self, id: RunId, before: bool) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        if let (true, false, Some(reservation)) =
+            (resident.run.key_freed, before, resident.run.started.reservation)
+        {
+            self.messages.push_back(Message::KeyFreed { reservation });
+        }
     }
 
     fn settle_end(&mut self, id: RunId) {
@@ -246,10 +275,16 @@ impl Shard {
             return;
         };
         let held = claims(&resident.run);
+        let facts = self.batch.rows.last().map_or(&[][..], |row| &row.facts);
         let lost = |number: &&u32| {
-            let answered =
-                |cursor: &crate::Cursor| cursor.completion.is_some_and(|done| done.claim == **number);
-            !held.contains(*number) && !resident.run.cursors.iter().any(answered)
+            // A worker that spoke itself knows.
+            let spoke = |fact: &Fact| match fact {
+                Fact::Completed(completed) => completed.claim == **number,
+                Fact::Failed(failed) => failed.claim == **number,
+                Fact::Returned(returned) => returned.claim == **number,
+                _ => false,
+            };
+            !held.contains(*number) && !facts.iter().any(spoke)
         };
         let lost: alloc::vec::Vec<u32> = before.iter().filter(lost).copied().collect();
         for number in lost {

@@ -24,6 +24,9 @@ pub fn of_refusal(run: &Run, refusal: &Refusal) -> Option<Fact> {
         Refusal::StaleClaim { .. } | Refusal::WrongToken { .. } | Refusal::LeaseExpired { .. } => {
             "stale_claim"
         }
+        Refusal::AttemptNotVisible { .. } => "attempt_not_visible",
+        Refusal::ActiveClaim { .. } => "active_claim",
+        Refusal::ResultNotCompleted { .. } => "result_not_completed",
         Refusal::ConflictingCompletion { .. } => "conflicting_completion",
         Refusal::RunOver { .. } => "run_terminal",
         _ => return None,

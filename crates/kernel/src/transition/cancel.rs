@@ -27,6 +27,7 @@ pub fn decide(
             })
         };
     }
+    reason.validate()?;
     let mut transition = Transition::default();
     let ended = Ended {
         status: Status::Cancelled,
@@ -38,12 +39,13 @@ pub fn decide(
     if cascade {
         for child in run.children.iter().filter(|child| child.end.is_none()) {
             let (run, reason) = (child.id, reason.clone());
-            transition.messages.push(Message::Cancel {
+            let cancel = Message::Cancel {
                 run,
                 request,
                 cascade,
                 reason,
-            });
+            };
+            transition.messages.push(cancel.along(child.admission));
         }
     }
     Ok(transition)

@@ -71,7 +71,10 @@ pub fn decide_start(
             limit: CHILDREN_MAX as u64,
         });
     }
-    let label = format!("{}\u{0}{}\u{0}{}", step, starting.spec.workflow, starting.key);
+    let label = format!(
+        "start\u{0}{}\u{0}{}\u{0}{}",
+        step, starting.spec.workflow, starting.key
+    );
     let (child, started) = identify(
         run,
         cursor,
@@ -89,6 +92,7 @@ pub fn decide_start(
         step,
         turn: cursor.turn,
         barrier: None,
+        admission: admission(child, &started),
         metadata: starting.metadata.clone(),
     }))]);
     transition.messages.push(begin_message(child, started));
@@ -118,7 +122,7 @@ pub(super) fn spawn(
     }
     let barrier = run.tokens + 1;
     for (number, child) in children.iter().enumerate() {
-        let label = format!("{index}\u{0}{}\u{0}{number}", cursor.turn);
+        let label = format!("spawn\u{0}{index}\u{0}{}\u{0}{number}", cursor.turn);
         let (id, started) = identify(run, cursor, &child.spec, &label, None, now);
         transition.facts.push(Fact::ChildStarted(Box::new(ChildStarted {
             child: id,
@@ -129,6 +133,7 @@ pub(super) fn spawn(
             step: step_name(cursor),
             turn: cursor.turn,
             barrier: Some(barrier),
+            admission: admission(id, &started),
             metadata: None,
         })));
         transition.messages.push(begin_message(id, started));
@@ -162,6 +167,12 @@ fn identify(
     };
     let started = start::started(spec.clone(), request, Some(parent_of(run, cursor, key)));
     (RunId::new(now, slot, entropy), started)
+}
+
+/// The slot that admits the child by its key, when that is not the child's own.
+fn admission(child: RunId, started: &Started) -> Option<u16> {
+    let slot = started.spec.admission_slot(started.request);
+    (started.spec.key.is_some() && slot != child.slot()).then_some(slot.0)
 }
 
 fn parent_of(run: &Run, cursor: &Cursor, key: Option<Str>) -> Parent {
@@ -299,6 +310,7 @@ pub(super) fn apply_started(run: &mut Run, started: &ChildStarted) {
         input_hash: started.input_hash,
         step: started.step.clone(),
         barrier: started.barrier,
+        admission: started.admission,
         end: None,
     });
 }

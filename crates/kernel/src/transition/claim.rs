@@ -48,18 +48,15 @@ pub fn decide(
     match &at.phase {
         Phase::Scheduled { visible_at, .. } if *visible_at <= now => {}
         Phase::Scheduled { visible_at, .. } => {
-            return Err(Refusal::invalid(
-                "claim",
-                "an attempt that is visible",
-                alloc::format!("one visible at {} ms", visible_at.0),
-            ));
+            return Err(Refusal::AttemptNotVisible {
+                visible_at: *visible_at,
+            });
         }
         Phase::Claimed(claim) => {
-            return Err(Refusal::invalid(
-                "claim",
-                "an attempt nobody holds",
-                alloc::format!("claim {} until {} ms", claim.number, claim.until().0),
-            ));
+            return Err(Refusal::ActiveClaim {
+                claim: claim.number,
+                lease_until: claim.until(),
+            });
         }
         _ => return Err(Refusal::invalid("claim", "an attempt that is scheduled", "none")),
     }
@@ -110,9 +107,9 @@ pub(super) fn apply(run: &mut Run, claimed: &Claimed, meta: Meta) {
     let Some(cursor) = run.cursors.get_mut(usize::from(claimed.cursor)) else {
         return;
     };
-    let arrival = match cursor.phase {
-        Phase::Scheduled { arrival, .. } => arrival,
-        _ => meta.seq,
+    let (visible_at, arrival) = match cursor.phase {
+        Phase::Scheduled { visible_at, arrival } => (visible_at, arrival),
+        _ => (meta.at, meta.seq),
     };
     if let Some(by) = &claimed.by {
         cursor.claimant = Some(by.clone());
@@ -123,18 +120,19 @@ pub(super) fn apply(run: &mut Run, claimed: &Claimed, meta: Meta) {
         number: claimed.claim,
         lease_until: meta.at.after(lease_ms),
         extended_until: Timestamp::default(),
+        visible_at,
         arrival,
         seen: run.signals,
     });
 }
 
-pub(super) fn apply_returned(run: &mut Run, returned: ClaimRef, meta: Meta) {
+pub(super) fn apply_returned(run: &mut Run, returned: ClaimRef) {
     let Some(cursor) = run.cursors.get_mut(usize::from(returned.cursor)) else {
         return;
     };
     if let Phase::Claimed(claim) = &cursor.phase {
         cursor.phase = Phase::Scheduled {
-            visible_at: meta.at,
+            visible_at: claim.visible_at,
             arrival: claim.arrival,
         };
     }

@@ -7,10 +7,9 @@ use alloc::vec::Vec;
 
 use super::{Transition, await_signal, child, schedule, wake};
 use crate::outcome::Consume;
-use crate::spec::check_payload;
 use crate::{
     After, Applied, Completed, Completion, Cursor, Ended, ErrorInfo, Executed, Fact, Meta, Outcome, Payload,
-    Phase, Refusal, Run, Scheduled, Status, Str, Timestamp, TokenHash, Wait, WaitKind, stable_hash,
+    Phase, Refusal, Run, Scheduled, Status, Str, Timestamp, TokenHash, Wait, WaitKind, mix, stable_hash,
 };
 
 /// What a worker says when its step has returned.
@@ -36,24 +35,16 @@ pub struct Completing {
 /// not acceptable.
 pub fn decide(run: &Run, completing: &Completing, now: Timestamp) -> Result<Transition, Refusal> {
     let claim = completing.claim;
-    for cursor in &run.cursors {
-        if let Some(recorded) = cursor.completion.filter(|recorded| recorded.claim == claim) {
-            let token = cursor.claimant.as_ref().map(|by| by.token);
-            // The claimant may have changed since; the digest alone then tells whether it is the same message.
-            return if recorded.digest == digest(&completing.outcome)
-                && (token == Some(completing.token) || token.is_none())
-            {
-                Ok(Transition::default())
-            } else {
-                Err(Refusal::ConflictingCompletion { claim })
-            };
-        }
+    if let Some(recorded) = recorded(run, claim) {
+        return if recorded == sealed(digest(&completing.outcome), completing.token) {
+            Ok(Transition::default())
+        } else {
+            Err(Refusal::ConflictingCompletion { claim })
+        };
     }
     let index = super::fenced(run, claim, completing.token, now)?;
     completing.outcome.validate()?;
-    if let Some(details) = completing.error.as_ref().and_then(|error| error.details.as_ref()) {
-        check_payload("error details", details)?;
-    }
+    completing.error.iter().try_for_each(|error| error.validate())?;
     let cursor = &run.cursors[usize::from(index)];
     let Phase::Claimed(held) = &cursor.phase else {
         return Err(Refusal::StaleClaim { claim, current: None });
@@ -76,42 +67,55 @@ pub fn decide(run: &Run, completing: &Completing, now: Timestamp) -> Result<Tran
     Ok(transition)
 }
 
-/// Applies an outcome that is recorded but not applied yet. Anything else is not completed, and changes nothing.
+/// What was recorded under a claim, if it is the last that was: enough to tell a duplicate from a conflict.
+pub(super) fn recorded(run: &Run, claim: u32) -> Option<u64> {
+    run.cursors
+        .iter()
+        .find_map(|cursor| cursor.completion.filter(|recorded| recorded.claim == claim))
+        .map(|recorded| recorded.digest)
+}
+
+/// A digest that only whoever knows the claim's token can repeat; the cursor's claimant may have changed since.
+pub(super) fn sealed(digest: u64, token: TokenHash) -> u64 {
+    digest ^ mix(token.0 as u64)
+}
+
+/// Applies the outcome that was recorded under `claim` and is not applied yet. An empty transition means: it was.
 ///
 /// # Errors
-/// When the cursor holds no completed attempt.
-pub fn decide_apply(run: &Run, index: u16, now: Timestamp) -> Result<Transition, Refusal> {
-    let cursor = run.cursors.get(usize::from(index));
-    let Some((
-        cursor,
-        Phase::Completed {
-            outcome,
-            consume,
-            seen,
-            ..
-        },
-    )) = cursor.map(|cursor| (cursor, &cursor.phase))
-    else {
-        return Err(Refusal::invalid(
-            "result",
-            "an attempt that is completed and not applied",
-            "result_not_completed",
-        ));
-    };
-    let mut transition = Transition::default();
-    apply_decided(
-        run,
-        &Returned {
-            index,
-            cursor,
-            outcome,
-            consume: *consume,
-            seen: *seen,
-        },
-        now,
-        &mut transition,
-    )?;
-    Ok(transition)
+/// When the attempt has not completed, or the claim is none of the run's.
+pub fn decide_apply(run: &Run, claim: u32, now: Timestamp) -> Result<Transition, Refusal> {
+    let mut current = None;
+    for (index, cursor) in run.cursors.iter().enumerate() {
+        match &cursor.phase {
+            Phase::Completed {
+                claim: number,
+                outcome,
+                consume,
+                seen,
+            } if *number == claim => {
+                let returned = Returned {
+                    index: index as u16,
+                    cursor,
+                    outcome,
+                    consume: *consume,
+                    seen: *seen,
+                };
+                let mut transition = Transition::default();
+                apply_decided(run, &returned, now, &mut transition)?;
+                return Ok(transition);
+            }
+            Phase::Claimed(held) if held.number == claim => {
+                return Err(Refusal::ResultNotCompleted { claim });
+            }
+            Phase::Claimed(held) => current = Some(held.number),
+            _ => {}
+        }
+    }
+    match recorded(run, claim) {
+        Some(_) => Ok(Transition::default()),
+        None => Err(Refusal::StaleClaim { claim, current }),
+    }
 }
 
 /// A step that returned: where, what, and which signals it had seen.
@@ -245,7 +249,8 @@ fn apply_decided(
             transition
                 .facts
                 .push(applied(After::Continue, consumed(run, returned)));
-            transition.facts.push(scheduled(run.first_step.clone(), None));
+            let first = run.planned_step(usize::from(index)).cloned();
+            transition.facts.push(scheduled(first, None));
         }
     }
     Ok(())
@@ -303,7 +308,8 @@ fn results(run: &Run, last: u16, result: &Payload) -> Payload {
         if index > 0 {
             text.push(',');
         }
-        let name = serde_json::to_string(cursor.step.as_deref().unwrap_or("")).unwrap_or_default();
+        let step = run.planned_step(index).or(cursor.step.as_ref());
+        let name = serde_json::to_string(step.map_or("", |step| &**step)).unwrap_or_default();
         text.push_str(&name);
         text.push(':');
         text.push_str(value);
@@ -332,9 +338,10 @@ pub(super) fn apply(run: &mut Run, completed: &Completed, meta: Meta) {
         Phase::Claimed(claim) => claim.seen,
         _ => run.signals,
     };
+    let token = super::claimant_token(cursor).unwrap_or(TokenHash(0));
     cursor.completion = Some(Completion {
         claim: completed.claim,
-        digest: digest(&completed.outcome),
+        digest: sealed(digest(&completed.outcome), token),
     });
     cursor.phase = Phase::Completed {
         claim: completed.claim,
@@ -406,7 +413,8 @@ fn apply_after(run: &mut Run, applied: &Applied, outcome: &Outcome) {
         }
         (After::Continue, _) => {
             run.continuations += 1;
-            let first = run.first_step.clone();
+            let first = run.planned_step(usize::from(applied.cursor)).cloned();
+            let cursor = &mut run.cursors[usize::from(applied.cursor)];
             cursor.visit += 1;
             (cursor.retries, cursor.reclaims) = (0, 0);
             cursor.step = first;

@@ -3,10 +3,10 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use super::Transition;
+use super::{Transition, complete};
 use crate::{
-    Ended, ErrorInfo, Executed, Fact, Failed, Meta, Phase, Refusal, RetryPolicy, Run, Scheduled, Status,
-    Timestamp, TokenHash,
+    Completion, Ended, ErrorInfo, Executed, Fact, Failed, Meta, Phase, Refusal, RetryPolicy, Run, Scheduled,
+    Status, Timestamp, TokenHash, stable_hash,
 };
 
 /// What a worker says when its step has failed.
@@ -24,12 +24,22 @@ pub struct Failing {
     pub seed: u64,
 }
 
-/// Records a failure, and when the step is tried again, if at all.
+/// Records a failure, and when the step is tried again, if at all. An empty transition means: the same failure
+/// was recorded before.
 ///
 /// # Errors
-/// When the fence is not the current one, or the lease has ended.
+/// When the fence is not the current one, the lease has ended, or something else was recorded under the claim.
 pub fn decide(run: &Run, failing: &Failing, now: Timestamp) -> Result<Transition, Refusal> {
-    let index = super::fenced(run, failing.claim, failing.token, now)?;
+    let claim = failing.claim;
+    if let Some(recorded) = complete::recorded(run, claim) {
+        return if recorded == complete::sealed(digest(&failing.error), failing.token) {
+            Ok(Transition::default())
+        } else {
+            Err(Refusal::ConflictingCompletion { claim })
+        };
+    }
+    let index = super::fenced(run, claim, failing.token, now)?;
+    failing.error.validate()?;
     let cursor = &run.cursors[usize::from(index)];
     let delay = match failing.retry {
         Some(policy) if failing.error.retryable => policy.delay(cursor.retries, failing.seed),
@@ -67,6 +77,11 @@ pub fn decide(run: &Run, failing: &Failing, now: Timestamp) -> Result<Transition
     Ok(transition)
 }
 
+/// A digest of a failure. It differs from that of every outcome but by chance.
+fn digest(error: &ErrorInfo) -> u64 {
+    stable_hash(error.code.as_bytes()) ^ stable_hash(error.message.as_bytes()).rotate_left(3)
+}
+
 pub(super) fn apply(run: &mut Run, failed: &Failed, meta: Meta) {
     run.last_error = Some(failed.error.clone());
     let Some(cursor) = run.cursors.get_mut(usize::from(failed.cursor)) else {
@@ -78,6 +93,11 @@ pub(super) fn apply(run: &mut Run, failed: &Failed, meta: Meta) {
             at: meta.at,
         });
     }
+    let token = super::claimant_token(cursor).unwrap_or(TokenHash(0));
+    cursor.completion = Some(Completion {
+        claim: failed.claim,
+        digest: complete::sealed(digest(&failed.error), token),
+    });
     cursor.phase = match failed.retry_at {
         Some(at) => {
             cursor.retries += 1;

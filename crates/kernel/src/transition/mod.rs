@@ -61,7 +61,7 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Claimed(claimed) => claim::apply(run, claimed, meta),
         Fact::Heartbeat(beat) => heartbeat::apply(run, *beat),
         Fact::Expired(claim) => expire::apply(run, *claim),
-        Fact::Returned(claim) => claim::apply_returned(run, *claim, meta),
+        Fact::Returned(claim) => claim::apply_returned(run, *claim),
         Fact::Completed(completed) => complete::apply(run, completed, meta),
         Fact::Failed(failed) => fail::apply(run, failed, meta),
         Fact::Applied(applied) => complete::apply_outcome(run, applied),

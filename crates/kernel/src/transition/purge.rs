@@ -17,10 +17,11 @@ pub fn decide(run: &Run) -> Result<Transition, Refusal> {
     }
     let mut transition = Transition::of([Fact::Purged]);
     for child in &run.children {
-        transition.messages.push(Message::ParentPurged {
+        let purged = Message::ParentPurged {
             run: child.id,
             parent: run.id,
-        });
+        };
+        transition.messages.push(purged.along(child.admission));
     }
     Ok(transition)
 }

@@ -16,9 +16,9 @@ pub fn decide(run: &Run, now: Timestamp) -> Transition {
     if !transition.is_empty() {
         return transition;
     }
-    for (index, cursor) in run.cursors.iter().enumerate() {
-        if matches!(cursor.phase, Phase::Completed { .. })
-            && let Ok(applied) = complete::decide_apply(run, index as u16, now)
+    for cursor in &run.cursors {
+        if let Phase::Completed { claim, .. } = cursor.phase
+            && let Ok(applied) = complete::decide_apply(run, claim, now)
         {
             return applied;
         }

@@ -43,6 +43,7 @@ pub fn decide(run: &Run, wanted: &Scheduled, now: Timestamp) -> Facts {
     let same_turn = wanted.turn == cursor.turn && wanted.step == cursor.step;
     let matches = match (&cursor.phase, wanted.visible_at) {
         (Phase::Scheduled { visible_at, .. }, Some(at)) => same_turn && at == *visible_at,
+        (Phase::Scheduled { visible_at, .. }, None) => same_turn && *visible_at <= now,
         _ => same_turn,
     };
     if matches {

@@ -71,10 +71,12 @@ pub struct Script {
     pub world: World,
     aliases: Aliases,
     requests: BTreeMap<String, RequestId>,
+    /// Whether the order of answers and dispatches is shown; it depends on how many shards there are.
+    in_order: bool,
 }
 
 impl Script {
-    pub fn new(shards: u16, notify: bool) -> Self {
+    pub fn new(shards: u16, notify: bool, in_order: bool) -> Self {
         let mut world = World::new(shards);
         if notify {
             world.notify = true;
@@ -84,6 +86,7 @@ impl Script {
             world,
             aliases: Aliases::default(),
             requests: BTreeMap::new(),
+            in_order,
         }
     }
 
@@ -136,7 +139,14 @@ impl Script {
         let reservation = |id: RunId| world.folded(id).is_some_and(|run| run.is_reservation());
         let mut lines = self.aliases.rows(&rows, &reservation);
         let outputs: Vec<Output> = std::mem::take(&mut self.world.outputs);
-        lines.extend(outputs.iter().filter_map(|output| self.aliases.output(output)));
+        let mut told: Vec<String> = outputs
+            .iter()
+            .filter_map(|output| self.aliases.output(output))
+            .collect();
+        if !self.in_order {
+            told.sort();
+        }
+        lines.extend(told);
         let lost = std::mem::take(&mut self.world.lost);
         lines.extend(lost.iter().map(|_| "answer: unknown".to_string()));
         lines
@@ -236,7 +246,7 @@ impl Script {
                     claim: number,
                     token,
                     outcome: Arc::new(self.outcome(line)),
-                    consume: if line.has("byname") {
+                    consume: if line.options.contains_key("consume") {
                         Consume::ByName
                     } else {
                         Consume::Presented
@@ -365,7 +375,10 @@ impl Script {
                 // Children are written `flow`, `flow:key` or `flow:key:concurrency`.
                 children: line.words[3..].iter().map(|text| child(text)).collect(),
                 then: then.unwrap_or_else(|| "joined".into()),
-                join: line.options.get("join").map_or(Join::AllTerminal, |join| join_of(join)),
+                join: line
+                    .options
+                    .get("join")
+                    .map_or(Join::AllTerminal, |join| join_of(join)),
                 deadline,
                 state: Payload::parse("{}").expect("json"),
             },

@@ -234,11 +234,7 @@ impl Aliases {
             text.push_str(&format!(", error {error}"));
         }
         if !run.inbox.is_empty() {
-            let names: Vec<String> = run
-                .inbox
-                .iter()
-                .map(|s| format!("{}:{}", s.id, s.name))
-                .collect();
+            let names: Vec<String> = run.inbox.iter().map(|s| format!("{}:{}", s.id, s.name)).collect();
             text.push_str(&format!(", inbox {}", names.join(" ")));
         }
         for seen in &run.anomalies {
