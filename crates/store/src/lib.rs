@@ -13,6 +13,8 @@ mod row;
 mod store;
 mod url;
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -1,0 +1,124 @@
+//! The reference store's faults: each does what it says, so that tests of the engine can build on it.
+
+use abide_kernel::shard::Batch;
+use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId, Timestamp};
+use abide_store::memory::{MemoryStore, WriteFault};
+use abide_store::{FaultKind, Store, Verdict};
+
+fn batch(epoch: ShardEpoch, seq: u64) -> Batch {
+    let row = Row {
+        seq: Seq(seq),
+        run: RunId(7),
+        rev: abide_kernel::Rev(seq),
+        prior: Seq(seq - 1),
+        at: Timestamp(seq as i64),
+        facts: [abide_kernel::Fact::ParentPurged].into_iter().collect(),
+    };
+    Batch {
+        epoch,
+        rows: vec![row],
+        ..Batch::default()
+    }
+}
+
+fn head(store: &MemoryStore) -> u64 {
+    let mut other = store.clone();
+    let rows = other.scan(ShardId(0), Seq(0), 100).unwrap();
+    rows.len() as u64
+}
+
+/// The ground of D36: an append that failed is known to be gone, or it is not known, and both ways happen.
+#[test]
+fn an_append_fails_in_every_way() {
+    for fault in WriteFault::ALL {
+        let mut store = MemoryStore::new(1);
+        let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
+        store.faults().fail_append_after(1, fault);
+        assert_eq!(store.append(&[batch(epoch, 1)]).unwrap(), [Verdict::Durable]);
+        let error = store.append(&[batch(epoch, 2)]).unwrap_err();
+        assert_eq!(error.kind, fault.kind());
+        assert_eq!(head(&store), if fault.writes() { 2 } else { 1 }, "{fault:?}");
+        let stopped = error.kind == FaultKind::Fatal;
+        assert_eq!(error.may_retry(), !stopped);
+        let next = store.append(&[batch(epoch, head(&store) + 1)]);
+        if stopped {
+            assert_eq!(
+                next.unwrap_err().kind,
+                FaultKind::Fatal,
+                "a failed sync is for good"
+            );
+            assert_eq!(
+                store.open_shard(ShardId(0), "a").unwrap_err().kind,
+                FaultKind::Fatal
+            );
+            let mut reopened = store.clone();
+            let opened = reopened.open_shard(ShardId(0), "b").unwrap();
+            assert_eq!(opened.head.0, head(&store));
+        } else {
+            assert_eq!(next.unwrap(), [Verdict::Durable]);
+        }
+    }
+}
+
+/// A refused group is refused as a whole, and a stale one does not use up a fault.
+#[test]
+fn a_fault_waits_for_a_write() {
+    let mut store = MemoryStore::new(1);
+    let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
+    store.faults().fail_append(WriteFault::Refused);
+    let stale = batch(ShardEpoch(99), 1);
+    assert_eq!(store.append(&[stale]).unwrap(), [Verdict::Stale]);
+    assert!(store.append(&[batch(epoch, 1), batch(epoch, 2)]).is_err());
+    assert_eq!(head(&store), 0);
+    assert_eq!(
+        store.append(&[batch(epoch, 1), batch(epoch, 2)]).unwrap(),
+        [Verdict::Durable; 2]
+    );
+}
+
+/// With relaxed durability the last moments may be lost with the power, and only those.
+#[test]
+fn what_was_not_synced_is_lost_with_the_power() {
+    let mut store = MemoryStore::new(1);
+    let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
+    store.append(&[batch(epoch, 1)]).unwrap();
+    store.faults().stop_syncing();
+    store.append(&[batch(epoch, 2)]).unwrap();
+    assert_eq!(head(&store), 2);
+    store.faults().lose_unsynced();
+    assert_eq!(head(&store), 1);
+    store.faults().lose_unsynced();
+    assert_eq!(head(&store), 1);
+}
+
+/// Reads fail as often as they are told to, and a failed flush leaves the log alone.
+#[test]
+fn reads_and_flushes_fail_on_demand() {
+    let mut store = MemoryStore::new(1);
+    let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
+    store.append(&[batch(epoch, 1)]).unwrap();
+    store.faults().fail_reads(2);
+    assert_eq!(store.read_key("k").unwrap_err().kind, FaultKind::Refused);
+    assert!(store.read_run(RunId(7)).is_err());
+    assert!(store.read_run(RunId(7)).unwrap().is_none());
+    let flush = abide_kernel::shard::Flush {
+        epoch,
+        through: Seq(1),
+        ..Default::default()
+    };
+    store.faults().fail_flush(WriteFault::UnknownLost);
+    assert_eq!(store.flush(&flush).unwrap_err().kind, FaultKind::Unknown);
+    assert_eq!(store.open_shard(ShardId(0), "b").unwrap().watermark, Seq(0));
+}
+
+/// Handles are processes: the one that opened the shard last owns it.
+#[test]
+fn a_second_handle_takes_the_shard_over() {
+    let mut first = MemoryStore::new(1);
+    let mut second = first.clone();
+    let old = first.open_shard(ShardId(0), "a").unwrap().epoch;
+    let new = second.open_shard(ShardId(0), "b").unwrap().epoch;
+    assert_eq!(first.append(&[batch(old, 1)]).unwrap(), [Verdict::Stale]);
+    assert_eq!(second.append(&[batch(new, 1)]).unwrap(), [Verdict::Durable]);
+    assert_eq!(first.append(&[batch(new, 1)]).unwrap(), [Verdict::Stale]);
+}
