@@ -8,7 +8,7 @@ use super::{Answer, Command, Load, Shard, Ticket};
 use crate::envelope::Message;
 use crate::limits::WAITING_COMMANDS_MAX;
 use crate::transition::start::{self, StartAnswer};
-use crate::{ChildAnswer, Parent, Refusal, RequestId, RunId, StartSpec, Started};
+use crate::{ChildAnswer, Parent, Refusal, RequestId, RunId, StartSpec, Started, mix};
 
 impl Shard {
     /// Decides on a start. What the request began before is looked for first: a retry gets the first answer, also
@@ -32,6 +32,8 @@ impl Shard {
         let local = self.record_of(id, &spec, request);
         if self.runs.contains_key(&local) {
             self.answer_begun(ticket, local);
+        } else if self.gone.contains_key(&local) {
+            self.answer(ticket, Answer::Started(StartAnswer::Created(id)));
         } else if self.recent.is_first(local, self.now) {
             self.start_unseen(ticket, request, spec);
         } else {
@@ -45,7 +47,9 @@ impl Shard {
         if spec.key.is_none() || self.home(id.slot()) == self.config.id {
             return id;
         }
-        RunId::new(id.made_at(), spec.admission_slot(request), id.0 ^ 1)
+        // Mixed, so that it meets no run whose request was made beside this one.
+        let entropy = u128::from(mix((id.0 as u64).rotate_left(32) ^ u64::from(id.slot().0)));
+        RunId::new(id.made_at(), spec.admission_slot(request), entropy)
     }
 
     /// Answers a start whose record is in memory.
@@ -63,6 +67,16 @@ impl Shard {
             Some(waiting) => waiting.extend(ticket.map(|ticket| (ticket, answer))),
             None => self.answer(ticket, answer),
         }
+    }
+
+    /// Decides on a start whose record the store does not have: it is the first, or its run was purged since.
+    pub(super) fn start_missing(&mut self, ticket: Option<Ticket>, request: RequestId, spec: Box<StartSpec>) {
+        let id = spec.run_id(request);
+        let local = self.record_of(id, &spec, request);
+        if self.recent.holds(local) || self.gone.contains_key(&local) {
+            return self.answer(ticket, Answer::Started(StartAnswer::Created(id)));
+        }
+        self.start_unseen(ticket, request, spec);
     }
 
     /// Decides on a start that is certain to be the first of its request.
@@ -129,7 +143,7 @@ impl Shard {
     pub(super) fn admit_child(&mut self, child: RunId, started: Box<Started>) {
         let local = self.record_of(child, &started.spec, started.request);
         self.absent.remove(&local);
-        if self.runs.contains_key(&local) {
+        if self.runs.contains_key(&local) || self.gone.contains_key(&local) {
             return;
         }
         let Some(key) = &started.spec.key else { return };

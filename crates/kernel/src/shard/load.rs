@@ -78,7 +78,7 @@ impl Shard {
                     let found = found.clone();
                     self.answer(ticket, Answer::Refused(Refusal::Corrupt { run: id, found }));
                 }
-                (None, Command::Start { request, spec }) => self.start_unseen(ticket, request, spec),
+                (None, Command::Start { request, spec }) => self.start_missing(ticket, request, spec),
                 (None, _) => self.answer(ticket, Answer::Refused(Refusal::NotFound { run: id })),
             }
         }

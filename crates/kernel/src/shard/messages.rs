@@ -168,7 +168,7 @@ impl Shard {
             Message::Forward { message, .. } => self.messages.push_back(*message),
             Message::Begin { run, started } => {
                 let reservation = started.reservation;
-                if !self.runs.contains_key(&run) {
+                if !self.runs.contains_key(&run) && !self.gone.contains_key(&run) {
                     self.begin(run, start::decide(run, *started, self.now).facts);
                 }
                 if let Some(reservation) = reservation {

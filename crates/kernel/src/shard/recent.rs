@@ -57,7 +57,8 @@ impl Recent {
         }
     }
 
-    fn holds(&self, id: RunId) -> bool {
+    /// Whether `id` is remembered to have begun here.
+    pub fn holds(&self, id: RunId) -> bool {
         self.young.ids.contains_key(&key(id)) || self.old.ids.contains_key(&key(id))
     }
 }
