@@ -1,1 +1,30 @@
-//! placeholder
+//! Makes time pass: admits, commits, dispatches, completes, times, recovers, inspects.
+//!
+//! One driver thread turns the crank (see `driver`): it polls user steps, hands what they return to the shard,
+//! commits when the steps are quiet, and lets what has become durable leave. Callers on other threads decide
+//! under the same lock and wait for the driver's commit. A step that blocks is noticed and another thread takes
+//! over the crank. Nothing polls: an idle engine sleeps until its next deadline.
+
+mod admission;
+mod bell;
+mod clock;
+mod commit;
+mod completion;
+mod config;
+mod core;
+mod dispatch;
+mod driver;
+mod expiry;
+mod inspection;
+mod program;
+mod recovery;
+mod steps;
+mod watchdog;
+mod writer;
+
+pub use admission::{Unanswered, new_request};
+pub use clock::Clock;
+pub use config::{Config, Pool};
+pub use driver::{Engine, OpenError, Stopped};
+pub use inspection::Metrics;
+pub use program::{Attempt, AttemptLink, Notifier, Program, Verdict};

@@ -1,1 +1,52 @@
-//! placeholder
+//! Durable execution for Rust: programs that survive crashes, deploys and month-long waits.
+//!
+//! A [`Machine`] is a workflow of named steps. Each step is ordinary async code that returns what happens next;
+//! its new state is durable before anything follows from it. Kill the process at any moment, open the same store
+//! again, and every run goes on where it stood.
+//!
+//! ```
+//! use abide::{Engine, Machine, done, next};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let greet = Machine::<String>::new("greet")
+//!     .step("compose", async |_, name: String| Ok(next("send", format!("hello {name}"))))
+//!     .step("send", async |_, greeting: String| Ok(done(&greeting)));
+//!
+//! let engine = Engine::open("memory:").register(greet).start().await?;
+//! let run = engine.client().start("greet", "Ada").await?;
+//! let greeting: String = run.result().await?;
+//! assert_eq!(greeting, "hello Ada");
+//! # engine.stop(std::time::Duration::from_secs(1)).await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod client;
+mod context;
+mod engine;
+mod error;
+mod machine;
+mod outcome;
+mod run;
+mod start;
+
+pub use client::Client;
+pub use context::{Child, Ctx};
+pub use engine::{Engine, EngineBuilder};
+pub use error::{ClientError, StartError, StepError};
+pub use machine::{Machine, Workflow};
+pub use outcome::{
+    ChildStart, Outcome, await_any, await_signal, child, continue_as_new, days, done, hours, minutes, next,
+    replay, secs, sleep, spawn, stop,
+};
+pub use run::{Admission, RunHandle};
+pub use start::{Start, StartMany};
+
+pub use abide_kernel::explain::*;
+pub use abide_kernel::{
+    Backoff, Consume, ErrorInfo, Fact, Join, OnConflict, Payload, Refusal, RetryPolicy, Row, Run, RunId,
+    Status, StatusSet, Timestamp, WakeReason,
+};
+pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
+pub use abide_store::{Filter, Listed, Page, Stats};

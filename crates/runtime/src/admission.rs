@@ -1,0 +1,75 @@
+//! Admission: callers on any thread give commands to a shard and wait for the answer to be durable.
+
+use std::future::Future;
+
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::{Refusal, RequestId, Slot, Timestamp};
+
+use crate::driver::Shared;
+
+/// Why there is no answer to what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unanswered {
+    /// The engine said no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The engine is gone.
+    #[error("the engine has stopped; open it again and retry with the same request")]
+    Gone,
+    /// The engine answered something that does not fit the question: a bug of ours.
+    #[error("expected another kind of answer, found {0}")]
+    Unexpected(String),
+}
+
+impl Unanswered {
+    pub(crate) fn unexpected(answer: &Answer) -> Self {
+        Self::Unexpected(format!("{answer:?}"))
+    }
+}
+
+/// A request id of this moment. Keep it for retries: the same one gets the first answer.
+#[must_use]
+pub fn new_request(now: Timestamp) -> RequestId {
+    let mut bytes = [0; 16];
+    // Without randomness two requests could be taken for one, so there is no going on without it.
+    getrandom::fill(&mut bytes).expect("the system gives random bytes");
+    RequestId::new(now, u128::from_le_bytes(bytes))
+}
+
+impl Shared {
+    /// Gives a command to the shard of `slot`. The answer comes when it is durable.
+    pub(crate) fn ask(
+        &self,
+        slot: Slot,
+        command: Command,
+    ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        let now = self.clock.now();
+        let receiver = self.core.lock().submit(now, slot, command);
+        self.bell.ring();
+        async move { receiver.await.map_err(|_| Unanswered::Gone) }
+    }
+
+    /// Gives several commands to their shards under one lock, so that they share a commit.
+    pub(crate) fn ask_many(
+        &self,
+        commands: Vec<(Slot, Command)>,
+    ) -> impl Future<Output = Result<Vec<Answer>, Unanswered>> + use<> {
+        let now = self.clock.now();
+        let receivers: Vec<_> = {
+            let mut core = self.core.lock();
+            commands
+                .into_iter()
+                .map(|(slot, command)| core.submit(now, slot, command))
+                .collect()
+        };
+        self.bell.ring();
+        async move {
+            let mut answers = Vec::with_capacity(receivers.len());
+            for receiver in receivers {
+                answers.push(receiver.await.map_err(|_| Unanswered::Gone)?);
+            }
+            Ok(answers)
+        }
+    }
+}

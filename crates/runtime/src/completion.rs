@@ -1,0 +1,88 @@
+//! Completion: what a step returned is given to the shard, and its worker is free for the next attempt.
+
+use std::sync::Arc;
+
+use abide_kernel::shard::Command;
+use abide_kernel::transition::complete::Completing;
+use abide_kernel::transition::fail::Failing;
+use abide_kernel::{ClaimId, ErrorInfo, Outcome, mix};
+
+use crate::core::NOBODY;
+use crate::driver::Shared;
+use crate::program::Verdict;
+
+impl Shared {
+    /// Records a verdict. What the shard refuses (the lease is over, the run was cancelled) is recorded there as an
+    /// anomaly, and the step's work here is dropped.
+    pub(crate) fn complete(&self, claim: ClaimId, retries: u32, verdict: Verdict) {
+        let command = self.command(claim, retries, verdict);
+        let now = self.now();
+        let mut core = self.core.lock();
+        if core.closed.is_none() {
+            core.shard(claim.run.slot()).submit(now, NOBODY, command);
+        }
+        core.finished(claim);
+        core.fill(now);
+        let hand_over = self.should_hand_over(&core);
+        drop(core);
+        if hand_over {
+            self.writer.ring();
+        }
+    }
+
+    fn command(&self, claim: ClaimId, retries: u32, verdict: Verdict) -> Command {
+        let run = claim.run;
+        match verdict {
+            Verdict::Outcome {
+                outcome,
+                consume,
+                error,
+            } => {
+                if let Err(refusal) = outcome.validate() {
+                    let message = format!("the step returned an outcome that cannot be recorded: {refusal}");
+                    return self.failing(
+                        claim,
+                        retries,
+                        ErrorInfo::terminal(refusal.code(), &message),
+                        None,
+                    );
+                }
+                let outcome: Arc<Outcome> = Arc::new(outcome);
+                let error = error.map(Arc::new);
+                Command::Complete {
+                    run,
+                    completing: Completing {
+                        claim: claim.number,
+                        token: self.token,
+                        outcome,
+                        consume,
+                        error,
+                    },
+                }
+            }
+            Verdict::Failed { error, retry } => self.failing(claim, retries, error, retry),
+        }
+    }
+
+    fn failing(
+        &self,
+        claim: ClaimId,
+        retries: u32,
+        error: ErrorInfo,
+        retry: Option<abide_kernel::RetryPolicy>,
+    ) -> Command {
+        // Jitter differs from run to run and from try to try, and is the same when the same facts are met again.
+        let seed = mix(claim.run.0 as u64) ^ u64::from(retries);
+        let failing = Failing {
+            claim: claim.number,
+            token: self.token,
+            error: Arc::new(error),
+            retry,
+            seed,
+        };
+        Command::Fail {
+            run: claim.run,
+            failing: Box::new(failing),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What an engine is told when it is opened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Clock, Notifier, Program};
+
+/// How an engine behaves. The defaults suit a process of its own.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// The node's name, as inspection shows it.
+    pub node: String,
+    /// How long a claim lasts without a heartbeat.
+    pub lease: Duration,
+    /// The workflows it can execute.
+    pub programs: Vec<Arc<dyn Program>>,
+    /// The queues it serves, and how many attempts at once.
+    pub pools: Vec<Pool>,
+    /// Told of attempts that can be claimed, after they are durable.
+    pub notifier: Option<Arc<dyn Notifier>>,
+    /// Where instants come from.
+    pub clock: Clock,
+    /// How many runs may change before their index rows are written.
+    pub flush_runs: usize,
+    /// How long the engine must be quiet before index rows are written.
+    pub flush_quiet: Duration,
+}
+
+/// Workers for one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// The queue.
+    pub queue: String,
+    /// How many attempts at once.
+    pub concurrency: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node: format!("node-{}", std::process::id()),
+            lease: Duration::from_secs(30),
+            programs: Vec::new(),
+            pools: vec![Pool {
+                queue: "default".into(),
+                concurrency: 256,
+            }],
+            notifier: None,
+            clock: Clock::system(),
+            flush_runs: 4_096,
+            flush_quiet: Duration::from_millis(200),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The core: all shards of the process and what only memory knows, behind one lock.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use abide_kernel::shard::{Answer, Batch, Command, Flush, Load, Output, Ticket, WorkerId};
+use abide_kernel::transition::claim::Definition;
+use abide_kernel::{ClaimId, Refusal, Shard, ShardId, ShardMap, Slot, Timestamp, TokenHash};
+use hashbrown::HashMap;
+use tokio::sync::oneshot;
+
+use crate::program::{Program, Revoked};
+
+/// Shards, pools and those who wait for answers.
+pub(crate) struct Core {
+    pub(crate) map: ShardMap,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) pools: Vec<PoolState>,
+    pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Answer>>,
+    pub(crate) next_ticket: u64,
+    pub(crate) executing: HashMap<ClaimId, Executing>,
+    /// Which shard is asked first for work; it moves on, so that none is favoured.
+    first_shard: usize,
+    /// Set when no new attempts are claimed any more.
+    pub(crate) draining: bool,
+    /// Set when no command is taken any more, and why.
+    pub(crate) closed: Option<String>,
+    pub(crate) last_change: Instant,
+    pub(crate) next_beat: Option<Instant>,
+}
+
+/// A pool of local workers for one queue.
+pub(crate) struct PoolState {
+    pub(crate) capacity: usize,
+    pub(crate) running: usize,
+    /// The pool as each shard knows it.
+    pub(crate) workers: Vec<WorkerId>,
+}
+
+/// An attempt that a local worker executes.
+pub(crate) struct Executing {
+    pub(crate) pool: usize,
+    pub(crate) revoked: Arc<Revoked>,
+    pub(crate) since: Instant,
+}
+
+/// The programs by name and version.
+pub(crate) struct Programs {
+    by_name: HashMap<(Arc<str>, u32), Arc<dyn Program>>,
+    pub(crate) definitions: Vec<Definition>,
+}
+
+impl Programs {
+    pub(crate) fn new(programs: &[Arc<dyn Program>]) -> Self {
+        let definitions: Vec<Definition> = programs.iter().map(|program| program.definition()).collect();
+        let by_name = definitions
+            .iter()
+            .zip(programs)
+            .map(|(definition, program)| ((definition.workflow.clone(), definition.version), program.clone()))
+            .collect();
+        Self { by_name, definitions }
+    }
+
+    pub(crate) fn find(&self, workflow: &Arc<str>, version: u32) -> Option<&Arc<dyn Program>> {
+        self.by_name.get(&(workflow.clone(), version))
+    }
+}
+
+/// The ticket of commands whose answer nobody waits for.
+pub(crate) const NOBODY: Ticket = Ticket(0);
+
+impl Core {
+    pub(crate) fn new(map: ShardMap) -> Self {
+        Self {
+            map,
+            shards: Vec::new(),
+            pools: Vec::new(),
+            waiters: HashMap::new(),
+            next_ticket: 1,
+            executing: HashMap::new(),
+            first_shard: 0,
+            draining: false,
+            closed: None,
+            last_change: Instant::now(),
+            next_beat: None,
+        }
+    }
+
+    pub(crate) fn shard(&mut self, slot: Slot) -> &mut Shard {
+        let home = self.map.home(slot);
+        &mut self.shards[usize::from(home.0)]
+    }
+
+    /// Gives a command to its shard; the answer comes by the receiver once it may leave.
+    pub(crate) fn submit(
+        &mut self,
+        now: Timestamp,
+        slot: Slot,
+        command: Command,
+    ) -> oneshot::Receiver<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        if let Some(reason) = &self.closed {
+            // The receiver is at hand, so that this cannot fail.
+            let _ = sender.send(Answer::Refused(Refusal::Closed {
+                reason: reason.clone(),
+            }));
+            return receiver;
+        }
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.waiters.insert(ticket, sender);
+        self.shard(slot).submit(now, ticket, command);
+        self.fill(now);
+        receiver
+    }
+
+    /// Lets free workers claim what is ready, so that the claims ride in the batch that is being gathered.
+    pub(crate) fn fill(&mut self, now: Timestamp) {
+        if self.draining {
+            return;
+        }
+        let shards = self.shards.len();
+        for pool in &mut self.pools {
+            for turn in 0..shards {
+                let free = pool.capacity - pool.running;
+                if free == 0 {
+                    break;
+                }
+                let index = (self.first_shard + turn) % shards;
+                pool.running += self.shards[index].claim(now, pool.workers[index], free);
+            }
+        }
+        if shards > 1 {
+            self.first_shard = (self.first_shard + 1) % shards;
+        }
+    }
+
+    /// Lets everything happen that is due.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        for shard in &mut self.shards {
+            if shard.next_wake().is_some_and(|at| at <= now) {
+                shard.tick(now);
+            }
+        }
+        self.fill(now);
+    }
+
+    /// When the next deadline of any shard is.
+    pub(crate) fn next_wake(&self) -> Option<Timestamp> {
+        self.shards.iter().filter_map(Shard::next_wake).min()
+    }
+
+    /// How many rows wait to be sealed.
+    pub(crate) fn gathered(&self) -> usize {
+        self.shards.iter().map(Shard::gathered).sum()
+    }
+
+    /// Whether a shard has something to append.
+    pub(crate) fn wants_append(&self) -> bool {
+        self.shards.iter().any(Shard::wants_append)
+    }
+
+    /// How many runs have index rows that are behind.
+    pub(crate) fn behind(&self) -> usize {
+        self.shards.iter().map(Shard::behind).sum()
+    }
+
+    /// Takes what must be appended, and, if `flush` says so, the index rows that follow it.
+    pub(crate) fn seal(&mut self, flush: bool) -> (Vec<Batch>, Vec<Flush>) {
+        let mut batches = Vec::with_capacity(self.shards.len());
+        let mut flushes = Vec::new();
+        for shard in &mut self.shards {
+            batches.extend(shard.seal());
+            if flush {
+                flushes.extend(shard.flush());
+            }
+        }
+        (batches, flushes)
+    }
+
+    /// Takes what may leave now.
+    pub(crate) fn drain_outputs(&mut self, into: &mut Vec<Output>) {
+        for shard in &mut self.shards {
+            shard.drain_outputs(into);
+        }
+    }
+
+    /// Takes what must be loaded.
+    pub(crate) fn take_loads(&mut self) -> Vec<(ShardId, Load)> {
+        let mut loads = Vec::new();
+        for shard in &mut self.shards {
+            let id = shard.id();
+            loads.extend(shard.take_loads().into_iter().map(|load| (id, load)));
+        }
+        loads
+    }
+
+    /// When local claims must be extended next, given a lease.
+    pub(crate) fn arm_beat(&mut self, lease: Duration) {
+        if self.next_beat.is_none() {
+            self.next_beat = Some(Instant::now() + lease / 3);
+        }
+    }
+
+    /// A local attempt is over: its place is free.
+    pub(crate) fn finished(&mut self, claim: ClaimId) {
+        if let Some(executing) = self.executing.remove(&claim) {
+            self.pools[executing.pool].running -= 1;
+        }
+    }
+
+    /// Extends the claims of attempts that have been executing for a while.
+    pub(crate) fn beat(&mut self, now: Timestamp, token: TokenHash, lease: Duration) {
+        let mut claims: Vec<ClaimId> = self
+            .executing
+            .iter()
+            .filter(|(_, executing)| executing.since.elapsed() >= lease / 6)
+            .map(|(claim, _)| *claim)
+            .collect();
+        claims.sort();
+        for claim in claims {
+            self.shard(claim.run.slot())
+                .submit(now, NOBODY, Command::Heartbeat { claim, token });
+        }
+        self.next_beat = (!self.executing.is_empty()).then(|| Instant::now() + lease / 3);
+    }
+}

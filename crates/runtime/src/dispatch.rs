@@ -1,0 +1,107 @@
+//! Dispatch: what leaves the shards goes where it belongs. Nothing here decides anything.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use abide_kernel::shard::{Answer, Command, Dispatch, Output};
+use abide_kernel::{RunId, Scheduled, Str, Timestamp};
+use tokio::sync::oneshot;
+
+use crate::core::{Core, Executing, NOBODY};
+use crate::driver::Shared;
+use crate::program::Revoked;
+use crate::steps::Job;
+
+/// An answer and the one who waits for it.
+pub(crate) type Reply = (oneshot::Sender<Answer>, Answer);
+
+/// A hint for the notifier.
+pub(crate) type Hint = (RunId, Scheduled, Str);
+
+impl Shared {
+    /// Sorts what leaves: answers and jobs are handed over without the lock; the rest is done at once.
+    pub(crate) fn sort_outputs(
+        &self,
+        core: &mut Core,
+        now: Timestamp,
+        outputs: &mut Vec<Output>,
+        answers: &mut Vec<Reply>,
+        jobs: &mut Vec<Job>,
+        hints: &mut Vec<Hint>,
+    ) {
+        let mut delivered = false;
+        for output in outputs.drain(..) {
+            match output {
+                Output::Answer(ticket, answer) => {
+                    if ticket != NOBODY
+                        && let Some(waiter) = core.waiters.remove(&ticket)
+                    {
+                        answers.push((waiter, answer));
+                    }
+                }
+                Output::Dispatch(dispatch) => jobs.push(self.register(core, dispatch)),
+                Output::Revoked(claim) => {
+                    if let Some(executing) = core.executing.get(&claim) {
+                        executing.revoked.set();
+                    }
+                }
+                Output::Scheduled { run, intent, queue } => hints.push((run, intent, queue)),
+                Output::Deliver(envelope) => {
+                    delivered = true;
+                    core.shards[usize::from(envelope.to.0)].receive(now, envelope);
+                }
+            }
+        }
+        if delivered {
+            core.fill(now);
+        }
+    }
+
+    fn register(&self, core: &mut Core, dispatch: Box<Dispatch>) -> Job {
+        let revoked = Arc::new(Revoked::default());
+        // Pools joined each shard in the same order, so a worker's number is its pool's.
+        let pool = dispatch.worker.0 as usize;
+        core.executing.insert(
+            dispatch.claim,
+            Executing {
+                pool,
+                revoked: revoked.clone(),
+                since: Instant::now(),
+            },
+        );
+        core.arm_beat(self.lease);
+        Job::Fresh(dispatch, revoked)
+    }
+
+    /// Hands over what was sorted.
+    pub(crate) fn deliver(&self, answers: Vec<Reply>, jobs: Vec<Job>, hints: Vec<Hint>) {
+        if !jobs.is_empty() {
+            self.steps.push_all(jobs);
+            self.bell.ring();
+        }
+        for (waiter, answer) in answers {
+            // Whoever asked may have gone; the fact stands all the same.
+            let _ = waiter.send(answer);
+        }
+        for (run, intent, queue) in hints {
+            self.hint(run, &intent, &queue);
+        }
+    }
+
+    /// Gives a hint to the notifier. A hint that fails takes nothing back.
+    fn hint(&self, run: RunId, intent: &Scheduled, queue: &str) {
+        let Some(notifier) = &self.notifier else { return };
+        match notifier.notify(run, queue, intent) {
+            Ok(()) => {
+                let now = self.now();
+                let command = Command::Notified {
+                    run,
+                    cursor: intent.cursor,
+                    turn: intent.turn,
+                };
+                self.core.lock().shard(run.slot()).submit(now, NOBODY, command);
+            }
+            Err(error) => tracing::warn!(%run, %error, "the notifier failed; the attempt stays claimable"),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The driver: the thread that turns the crank, and the engine as its owner sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::transition::claim::Definition;
+use abide_kernel::{Row, Run, RunId, Slot, Str, Timestamp, TokenHash};
+use abide_store::{Fault, Filter, Listed, Page, Reader, Stats, Store};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::Notify;
+
+use crate::Clock;
+use crate::admission::Unanswered;
+use crate::bell::Bell;
+use crate::commit::Turn;
+use crate::config::{Config, Pool};
+use crate::core::{Core, Programs};
+use crate::inspection::Metrics;
+use crate::program::Notifier;
+use crate::steps::Steps;
+use crate::watchdog::{self, Role};
+use crate::writer::{self, Writer};
+
+/// What all threads of an engine share.
+pub(crate) struct Shared {
+    pub(crate) core: Mutex<Core>,
+    pub(crate) store: Mutex<Box<dyn Store>>,
+    pub(crate) reader: Mutex<Box<dyn Reader>>,
+    pub(crate) steps: Steps,
+    pub(crate) bell: Bell,
+    pub(crate) role: Role,
+    pub(crate) writer: Writer,
+    pub(crate) programs: Programs,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) notifier: Option<Arc<dyn Notifier>>,
+    pub(crate) node: Str,
+    pub(crate) process: Str,
+    pub(crate) token: TokenHash,
+    pub(crate) lease: Duration,
+    pub(crate) clock: Clock,
+    pub(crate) flush_runs: usize,
+    flush_quiet: Duration,
+    pub(crate) damaged: Mutex<HashMap<RunId, String>>,
+    pub(crate) stopped: Notify,
+    stopping: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    handle: Handle,
+    changes: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+/// An engine that runs. Dropping it stops it without waiting for steps; `stop` waits.
+pub struct Engine {
+    shared: Arc<Shared>,
+    /// Kept when the engine was not started inside a runtime and had to make its own.
+    _runtime: Option<Runtime>,
+}
+
+/// Why an engine could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The store could not be opened or read.
+    #[error(transparent)]
+    Store(#[from] Fault),
+    /// The threads of the engine could not be made.
+    #[error("the engine's threads could not be started")]
+    Threads(#[from] std::io::Error),
+}
+
+/// How an engine stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Attempts that were still executing when the time was up; their steps run again later.
+    pub abandoned: usize,
+}
+
+impl Engine {
+    /// Opens the shards of `store` and begins to work.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or threads cannot be started.
+    pub fn open(store: Box<dyn Store>, config: Config) -> Result<Self, OpenError> {
+        let (handle, runtime) = match Handle::try_current() {
+            Ok(handle) => (handle, None),
+            Err(_) => {
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(1)
+                    .enable_all()
+                    .build()?;
+                (runtime.handle().clone(), Some(runtime))
+            }
+        };
+        let reader = store.reader()?;
+        let core = Core::new(store.map());
+        let (process, token) = identity();
+        let shared = Arc::new(Shared {
+            core: Mutex::new(core),
+            reader: Mutex::new(reader),
+            steps: Steps::default(),
+            bell: Bell::default(),
+            role: Role::default(),
+            writer: Writer::default(),
+            programs: Programs::new(&config.programs),
+            pools: config.pools,
+            notifier: config.notifier,
+            node: config.node.into(),
+            process,
+            token,
+            lease: config.lease,
+            clock: config.clock,
+            flush_runs: config.flush_runs,
+            flush_quiet: config.flush_quiet,
+            damaged: Mutex::new(HashMap::new()),
+            stopped: Notify::new(),
+            stopping: AtomicBool::new(false),
+            threads: Mutex::new(Vec::new()),
+            handle,
+            changes: AtomicU64::new(0),
+            store: Mutex::new(store),
+        });
+        {
+            let mut store = shared.store.lock();
+            let mut core = shared.core.lock();
+            shared.open_shards(store.as_mut(), &mut core)?;
+        }
+        spawn_driver(&shared, 0);
+        let watching = shared.clone();
+        let watchdog = std::thread::Builder::new()
+            .name("abide-watchdog".into())
+            .spawn(move || watchdog::watch(&watching))?;
+        let writing = shared.clone();
+        let writer = std::thread::Builder::new()
+            .name("abide-writer".into())
+            .spawn(move || writer::write(&writing))?;
+        shared.threads.lock().extend([watchdog, writer]);
+        Ok(Self {
+            shared,
+            _runtime: runtime,
+        })
+    }
+
+    /// Gives a command to the shard of `slot`. The answer comes when it is durable.
+    ///
+    /// # Errors
+    /// When the engine has stopped.
+    pub fn ask(
+        &self,
+        slot: Slot,
+        command: Command,
+    ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        self.shared.ask(slot, command)
+    }
+
+    /// Gives several commands to their shards at once, so that they share a commit.
+    ///
+    /// # Errors
+    /// When the engine has stopped.
+    pub fn ask_many(
+        &self,
+        commands: Vec<(Slot, Command)>,
+    ) -> impl Future<Output = Result<Vec<Answer>, Unanswered>> + use<> {
+        self.shared.ask_many(commands)
+    }
+
+    /// The run as it stands.
+    ///
+    /// # Errors
+    /// When there is no such run, its record is damaged, or the engine has stopped.
+    pub async fn show(&self, run: RunId) -> Result<Run, Unanswered> {
+        self.shared.show(run).await.map(|(run, _)| run)
+    }
+
+    /// The run's journal from a revision on.
+    ///
+    /// # Errors
+    /// When there is no such run, its record is damaged, or the engine has stopped.
+    pub async fn journal(&self, run: RunId, from: u64) -> Result<Vec<Row>, Unanswered> {
+        self.shared.journal(run, from).await
+    }
+
+    /// Runs that match, newest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
+        self.shared.list(filter, page)
+    }
+
+    /// Sizes and counts of the store.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn stats(&self) -> Result<Stats, Fault> {
+        self.shared.stats()
+    }
+
+    /// What the engine counted so far.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.shared.metrics()
+    }
+
+    /// The definitions it can execute.
+    #[must_use]
+    pub fn definitions(&self) -> &[Definition] {
+        &self.shared.programs.definitions
+    }
+
+    /// The current instant by the engine's clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.shared.now()
+    }
+
+    /// Claims nothing more, waits at most `limit` for attempts that execute, brings the store in order and ends the
+    /// engine's threads. What was still executing runs again when the store is opened next.
+    pub async fn stop(&self, limit: Duration) -> Stopped {
+        self.shared.core.lock().draining = true;
+        let deadline = Instant::now() + limit;
+        let mut abandoned = self.shared.core.lock().executing.len();
+        while abandoned > 0 && Instant::now() < deadline {
+            // Attempts end at their own pace; the engine has no event for "all have ended" that outlives a stop.
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            abandoned = self.shared.core.lock().executing.len();
+        }
+        let shared = self.shared.clone();
+        let ended = tokio::task::spawn_blocking(move || shared.shut_down("the engine was stopped"));
+        let _ = ended.await;
+        Stopped { abandoned }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.shut_down("the engine was dropped");
+    }
+}
+
+impl Shared {
+    /// Ends the threads and closes the store; a second call finds nothing to do.
+    fn shut_down(&self, reason: &str) {
+        if self.stopping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.role.stop();
+        self.bell.ring();
+        self.writer.ring();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            // A step that blocks for ever must not keep its owner: only threads that can end are waited for.
+            if thread.thread().id() != std::thread::current().id()
+                && (thread.is_finished() || self.steps.is_empty())
+            {
+                let _ = thread.join();
+            }
+        }
+        if self.core.lock().closed.is_none() {
+            self.commit(true);
+            let mut store = self.store.lock();
+            if let Err(fault) = store.close() {
+                tracing::warn!(%fault, "the store could not be closed in good order; nothing is lost");
+            }
+        }
+        self.close(reason);
+    }
+
+    /// Turns the crank until another thread takes it over or the engine stops.
+    fn drive(self: &Arc<Self>, number: u64) {
+        let _inside = self.handle.enter();
+        while self.role.is_held_by(number) && !self.is_stopping() {
+            if let Some(job) = self.steps.pop() {
+                self.role.beat();
+                self.poll(job);
+                continue;
+            }
+            self.role.beat();
+            let due = self.pass_time();
+            let quiet = self.flush_due();
+            let turn = self.commit_here_or_there(quiet == Some(Duration::ZERO));
+            let let_out = self.let_out_ready();
+            if turn == Turn::Worked || let_out || !self.steps.is_empty() {
+                continue;
+            }
+            let most = [due, quiet].into_iter().flatten().min();
+            self.role.set_idle(true);
+            self.bell.wait(most);
+            self.role.set_idle(false);
+        }
+        // Whoever drives now may have found the store busy, or nothing to do, while this thread had it.
+        self.bell.ring();
+    }
+
+    /// How long until index rows should be written because nothing else happens; `None` when none are behind.
+    fn flush_due(&self) -> Option<Duration> {
+        let mut core = self.core.lock();
+        if core.behind() == 0 || core.closed.is_some() {
+            return None;
+        }
+        if core.wants_append() {
+            core.last_change = Instant::now();
+            return Some(self.flush_quiet);
+        }
+        Some(self.flush_quiet.saturating_sub(core.last_change.elapsed()))
+    }
+}
+
+/// Starts a thread that drives under the given number.
+pub(crate) fn spawn_driver(shared: &Arc<Shared>, number: u64) {
+    let driven = shared.clone();
+    shared.changes.fetch_add(1, Ordering::Relaxed);
+    let spawned = std::thread::Builder::new()
+        .name(format!("abide-driver-{number}"))
+        .spawn(move || driven.drive(number));
+    match spawned {
+        Ok(thread) => {
+            let mut threads = shared.threads.lock();
+            threads.retain(|thread| !thread.is_finished());
+            threads.push(thread);
+        }
+        Err(error) => tracing::error!(%error, "a driver thread could not be started"),
+    }
+}
+
+/// The identity of this process and the hash of the token under which its workers claim.
+fn identity() -> (Str, TokenHash) {
+    let mut secret = [0u8; 32];
+    // Without randomness two processes could be taken for one, so there is no going on without it.
+    getrandom::fill(&mut secret).expect("the system gives random bytes");
+    let hash = Sha256::digest(secret);
+    let token = u128::from_be_bytes(hash[..16].try_into().expect("a digest has 32 bytes"));
+    let process = u64::from_be_bytes(hash[16..24].try_into().expect("a digest has 32 bytes"));
+    (
+        format!("{:x}-{process:016x}", std::process::id()).into(),
+        TokenHash(token),
+    )
+}

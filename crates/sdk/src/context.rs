@@ -1,0 +1,262 @@
+//! What a step sees of its run.
+
+use std::sync::Arc;
+
+use abide_kernel::shard::Dispatch;
+use abide_kernel::{ChildEnd, Payload, RunId, StartSpec, Status, Timestamp, WakeReason};
+use abide_runtime::{Attempt, AttemptLink};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{ClientError, StepError};
+
+/// A step's view of its run and of this attempt.
+#[derive(Clone)]
+pub struct Ctx {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    dispatch: Box<Dispatch>,
+    link: AttemptLink,
+}
+
+impl Ctx {
+    pub(crate) fn new(attempt: Attempt) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                dispatch: attempt.dispatch,
+                link: attempt.link,
+            }),
+        }
+    }
+
+    pub(crate) fn dispatch(&self) -> &Dispatch {
+        &self.inner.dispatch
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn run_id(&self) -> RunId {
+        self.dispatch().claim.run
+    }
+
+    /// The workflow's name.
+    #[must_use]
+    pub fn workflow(&self) -> &str {
+        &self.dispatch().started.spec.workflow
+    }
+
+    /// The workflow's version.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.dispatch().started.spec.version
+    }
+
+    /// The step.
+    #[must_use]
+    pub fn step(&self) -> &str {
+        &self.dispatch().step
+    }
+
+    /// How many attempts of this step came before: retries and lost workers together, from 0.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.retries() + self.reclaims()
+    }
+
+    /// Attempts of this step that failed or asked to be replayed.
+    #[must_use]
+    pub fn retries(&self) -> u32 {
+        self.dispatch().retries
+    }
+
+    /// Attempts of this step whose worker was lost.
+    #[must_use]
+    pub fn reclaims(&self) -> u32 {
+        self.dispatch().reclaims
+    }
+
+    /// The input the run was started with.
+    ///
+    /// # Errors
+    /// When it does not have the shape of `T`.
+    pub fn input<T: DeserializeOwned>(&self) -> Result<T, StepError> {
+        decode("the run's input", &self.dispatch().started.spec.input)
+    }
+
+    /// A key for outside work that stays the same over all attempts of this step, and differs from visit to visit.
+    #[must_use]
+    pub fn idempotency_key(&self) -> String {
+        let dispatch = self.dispatch();
+        format!(
+            "{}-{}-{}-{}",
+            dispatch.claim.run, dispatch.epoch, dispatch.step, dispatch.visit
+        )
+    }
+
+    /// The first signal of this name that waits in the inbox. It stays there until the step progresses.
+    ///
+    /// # Errors
+    /// When it does not have the shape of `T`.
+    pub fn signal<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StepError> {
+        let found = self
+            .dispatch()
+            .signals
+            .iter()
+            .find(|signal| &*signal.name == name);
+        found
+            .map(|signal| decode(&format!("signal {name:?}"), &signal.payload))
+            .transpose()
+    }
+
+    /// All signals of this name that wait in the inbox, in the order they arrived.
+    ///
+    /// # Errors
+    /// When one does not have the shape of `T`.
+    pub fn signals<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, StepError> {
+        let found = self
+            .dispatch()
+            .signals
+            .iter()
+            .filter(|signal| &*signal.name == name);
+        found
+            .map(|signal| decode(&format!("signal {name:?}"), &signal.payload))
+            .collect()
+    }
+
+    /// What ended the wait before this attempt, if there was one.
+    #[must_use]
+    pub fn woken_by(&self) -> Option<WakeReason> {
+        self.dispatch().woken_by
+    }
+
+    /// Whether the wait before this attempt ended by its deadline.
+    #[must_use]
+    pub fn timed_out(&self) -> bool {
+        self.woken_by() == Some(WakeReason::Deadline)
+    }
+
+    /// The run's children, in the order they were asked for.
+    #[must_use]
+    pub fn children(&self) -> Vec<Child> {
+        self.dispatch().children.iter().cloned().map(Child).collect()
+    }
+
+    /// Whether the claim on this attempt has ended: what the step returns will not be recorded.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.link.is_cancelled()
+    }
+
+    /// Waits until the claim on this attempt ends without it.
+    pub async fn cancelled(&self) {
+        self.inner.link.cancelled().await;
+    }
+
+    /// When the lease ends unless it is extended, which happens by itself while the step executes.
+    #[must_use]
+    pub fn lease_until(&self) -> Timestamp {
+        self.dispatch().lease_until
+    }
+
+    /// Starts a child without waiting for it. The same key gives the same child, over all attempts.
+    ///
+    /// # Errors
+    /// When the claim has ended, or the child cannot be started.
+    pub async fn start_child<I: Serialize + ?Sized>(
+        &self,
+        workflow: &str,
+        key: &str,
+        input: &I,
+    ) -> Result<RunId, StepError> {
+        let input = Payload::encode(input).map_err(StepError::from)?;
+        let mut spec = StartSpec::new(workflow, input);
+        spec.namespace = self.dispatch().started.spec.namespace.clone();
+        let started = self.inner.link.start_child(key, spec, None).await;
+        started.map_err(|error| StepError::from(ClientError::from(error)))
+    }
+}
+
+fn decode<T: DeserializeOwned>(what: &str, payload: &Payload) -> Result<T, StepError> {
+    payload.decode().map_err(|error| {
+        StepError::new(format!(
+            "{what} does not decode as {}: {error}",
+            std::any::type_name::<T>()
+        ))
+        .code("undecodable")
+        .terminal()
+    })
+}
+
+/// A child, as its parent sees it.
+#[derive(Clone, Debug)]
+pub struct Child(abide_kernel::Child);
+
+impl Child {
+    /// The child.
+    #[must_use]
+    pub fn run_id(&self) -> RunId {
+        self.0.id
+    }
+
+    /// Its workflow.
+    #[must_use]
+    pub fn workflow(&self) -> &str {
+        &self.0.workflow
+    }
+
+    /// Its key, if it was started inside a step.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.0.key.as_deref()
+    }
+
+    /// How it ended; `None` while it is open, or when it was never inserted.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        match &self.0.end {
+            Some(ChildEnd::Ended { status, .. }) => Some(*status),
+            Some(ChildEnd::Answered(_)) | None => None,
+        }
+    }
+
+    /// Whether it was not inserted, because its key was taken.
+    #[must_use]
+    pub fn was_inserted(&self) -> bool {
+        !matches!(self.0.end, Some(ChildEnd::Answered(_)))
+    }
+
+    /// Its result, if it ended well.
+    ///
+    /// # Errors
+    /// When it does not have the shape of `T`.
+    pub fn result<T: DeserializeOwned>(&self) -> Result<Option<T>, StepError> {
+        match &self.0.end {
+            Some(ChildEnd::Ended {
+                result: Some(result), ..
+            }) => decode("a child's result", result).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Its last state, once it has ended.
+    ///
+    /// # Errors
+    /// When it does not have the shape of `T`.
+    pub fn state<T: DeserializeOwned>(&self) -> Result<Option<T>, StepError> {
+        match &self.0.end {
+            Some(ChildEnd::Ended { state, .. }) => decode("a child's state", state).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Its error, if it did not end well.
+    #[must_use]
+    pub fn error(&self) -> Option<&abide_kernel::ErrorInfo> {
+        match &self.0.end {
+            Some(ChildEnd::Ended { error, .. }) => error.as_deref(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The engine inside the user's process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_runtime::{Clock, Config, Metrics, Notifier, Pool, Program, Stopped};
+use abide_store::sqlite::SqliteStore;
+use abide_store::{Store, StoreUrl};
+
+use crate::{Client, StartError, Workflow};
+
+/// An engine that runs workflows in this process.
+pub struct Engine {
+    inner: Arc<abide_runtime::Engine>,
+}
+
+impl Engine {
+    /// Describes an engine on a store: `sqlite:path`, or `memory:`.
+    pub fn open(url: &str) -> EngineBuilder {
+        EngineBuilder {
+            url: url.into(),
+            workflows: Vec::new(),
+            config: Config::default(),
+            pools: Vec::new(),
+            shards: 1,
+        }
+    }
+
+    /// A client of this engine.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(self.inner.clone())
+    }
+
+    /// What the engine counted so far.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.inner.metrics()
+    }
+
+    /// Claims nothing more, waits at most `limit` for steps that execute, and closes the store.
+    pub async fn stop(&self, limit: Duration) -> Stopped {
+        self.inner.stop(limit).await
+    }
+}
+
+/// An engine that is being described.
+#[must_use = "the engine begins with start()"]
+pub struct EngineBuilder {
+    url: String,
+    workflows: Vec<Result<Arc<dyn Program>, (String, String)>>,
+    config: Config,
+    pools: Vec<Pool>,
+    shards: u16,
+}
+
+impl EngineBuilder {
+    /// Makes a workflow known. Several versions of one workflow can stand side by side.
+    pub fn register(mut self, workflow: impl Workflow) -> Self {
+        self.workflows.push(workflow.into_program());
+        self
+    }
+
+    /// Serves a queue with at most `concurrency` attempts at once. Without this, `default` with 256.
+    pub fn queue(mut self, queue: &str, concurrency: usize) -> Self {
+        self.pools.push(Pool {
+            queue: queue.into(),
+            concurrency,
+        });
+        self
+    }
+
+    /// How long a claim lasts without a heartbeat.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.config.lease = lease;
+        self
+    }
+
+    /// The node's name, as inspection shows it.
+    pub fn node(mut self, name: &str) -> Self {
+        self.config.node = name.into();
+        self
+    }
+
+    /// How many shards a store that is made new gets. A store that exists keeps its own.
+    pub fn shards(mut self, shards: u16) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// Told of attempts that can be claimed, after they are durable.
+    pub fn notifier(mut self, notifier: Arc<dyn Notifier>) -> Self {
+        self.config.notifier = Some(notifier);
+        self
+    }
+
+    /// Where instants come from.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.config.clock = clock;
+        self
+    }
+
+    /// Opens the store, brings it in order and begins to work.
+    ///
+    /// # Errors
+    /// When the URL, the store or a workflow is not as it should be.
+    pub async fn start(self) -> Result<Engine, StartError> {
+        let url: StoreUrl = self.url.parse()?;
+        let node = self.config.node.clone();
+        let shards = self.shards;
+        // Opening may read and sync a lot; the caller's runtime goes on meanwhile.
+        let opening = std::thread::spawn(move || open_store(&url, shards, &node));
+        let store = wait(opening).await?;
+        self.start_on(store)
+    }
+
+    /// Begins to work on a store that is open already.
+    ///
+    /// # Errors
+    /// When the store or a workflow is not as it should be.
+    pub fn start_on(mut self, store: Box<dyn Store>) -> Result<Engine, StartError> {
+        for workflow in self.workflows {
+            let program =
+                workflow.map_err(|(workflow, problem)| StartError::Workflow { workflow, problem })?;
+            let definition = program.definition();
+            let same = |known: &Arc<dyn Program>| {
+                let known = known.definition();
+                known.workflow == definition.workflow && known.version == definition.version
+            };
+            if self.config.programs.iter().any(same) {
+                let problem = format!(
+                    "version {} is registered twice; give each version a number of its own",
+                    definition.version
+                );
+                return Err(StartError::Workflow {
+                    workflow: definition.workflow.to_string(),
+                    problem,
+                });
+            }
+            self.config.programs.push(program);
+        }
+        if !self.pools.is_empty() {
+            self.config.pools = self.pools;
+        }
+        let inner = abide_runtime::Engine::open(store, self.config)?;
+        Ok(Engine {
+            inner: Arc::new(inner),
+        })
+    }
+}
+
+fn open_store(url: &StoreUrl, shards: u16, owner: &str) -> Result<Box<dyn Store>, StartError> {
+    match url {
+        StoreUrl::Memory => Ok(Box::new(abide_store::memory::MemoryStore::new(shards))),
+        StoreUrl::Sqlite { path, durability } => {
+            Ok(Box::new(SqliteStore::open(path, *durability, shards, owner)?))
+        }
+    }
+}
+
+async fn wait<T: Send + 'static>(thread: std::thread::JoinHandle<T>) -> T {
+    // A thread of our own that neither panics nor outlives the call; joining it blocks for as long as opening takes.
+    match thread.join() {
+        Ok(value) => value,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}

@@ -1,0 +1,146 @@
+//! Errors: of a step, of opening an engine, of asking it for something.
+
+use std::fmt;
+
+use abide_kernel::{ErrorInfo, Payload, Refusal, RunId};
+use abide_runtime::{OpenError, Unanswered};
+use abide_store::{BadUrl, Fault};
+
+/// What went wrong in a step. Any error becomes one by `?`, and may be tried again unless it is marked otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepError(pub(crate) ErrorInfo);
+
+impl StepError {
+    /// An error with a message.
+    #[must_use]
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self(ErrorInfo::retryable("error", &message.to_string()))
+    }
+
+    /// Gives it a stable word to recognise it by.
+    #[must_use]
+    pub fn code(mut self, code: &str) -> Self {
+        self.0.code = code.into();
+        self
+    }
+
+    /// Says that no retry cures it.
+    #[must_use]
+    pub fn terminal(mut self) -> Self {
+        self.0.retryable = false;
+        self
+    }
+
+    /// Keeps more with it.
+    #[must_use]
+    pub fn details(mut self, details: Payload) -> Self {
+        self.0.details = Some(details);
+        self
+    }
+
+    /// The error as it is recorded.
+    #[must_use]
+    pub fn info(&self) -> &ErrorInfo {
+        &self.0
+    }
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<E: std::error::Error> From<E> for StepError {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            message.push_str(": ");
+            message.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::new(message)
+    }
+}
+
+/// Why an engine did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The store's URL is wrong.
+    #[error(transparent)]
+    Url(#[from] BadUrl),
+    /// The store could not be opened.
+    #[error(transparent)]
+    Store(#[from] Fault),
+    /// The engine could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A workflow is not well formed.
+    #[error("workflow {workflow:?}: {problem}")]
+    Workflow {
+        /// Its name.
+        workflow: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// Why a client did not get what it asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The engine said no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The key is taken.
+    #[error("the key is taken by {by} ({reason}); use on_conflict(Reuse) to get that run, or another key")]
+    Rejected {
+        /// The run that has it.
+        by: RunId,
+        /// Why it could not be reused: `key_taken` or `other_input`.
+        reason: &'static str,
+    },
+    /// No workflow of that name is registered.
+    #[error("no workflow named {name:?} is registered; {hint}")]
+    UnknownWorkflow {
+        /// The name asked for.
+        name: String,
+        /// What there is.
+        hint: String,
+    },
+    /// The run did not end well.
+    #[error("{run} ended as {status}: {error}")]
+    RunFailed {
+        /// The run.
+        run: RunId,
+        /// How it ended.
+        status: abide_kernel::Status,
+        /// Its error.
+        error: Box<ErrorInfo>,
+    },
+    /// A value could not be encoded or decoded.
+    #[error("{what}: {source}")]
+    Codec {
+        /// Which value.
+        what: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] Fault),
+    /// The engine is gone, or answered nonsense.
+    #[error(transparent)]
+    Engine(Unanswered),
+}
+
+impl From<Unanswered> for ClientError {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Refused(refusal) => Self::Refused(refusal),
+            other => Self::Engine(other),
+        }
+    }
+}

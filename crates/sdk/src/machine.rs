@@ -1,0 +1,236 @@
+//! Machines: workflows of named steps.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use abide_kernel::transition::claim::Definition;
+use abide_kernel::{ErrorInfo, Fingerprint, RetryPolicy, stable_hash};
+use abide_runtime::{Attempt, Program, Verdict};
+use serde::de::DeserializeOwned;
+
+use crate::{Ctx, Outcome, StepError};
+
+type StepFuture = Pin<Box<dyn Future<Output = Result<Outcome, StepError>> + Send>>;
+type HandlerFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+type StepFn = Arc<dyn Fn(Ctx) -> StepFuture + Send + Sync>;
+type HandlerFn = Arc<dyn Fn(StepError, Ctx) -> Result<HandlerFuture, StepError> + Send + Sync>;
+
+/// A workflow that an engine can run.
+pub trait Workflow: Send + Sync + 'static {
+    /// What the engine executes.
+    ///
+    /// # Errors
+    /// What is wrong with the workflow.
+    fn into_program(self) -> Result<Arc<dyn Program>, (String, String)>;
+}
+
+/// A workflow of named steps over a state of type `S`. The first step given is where a run begins.
+#[must_use = "a machine runs only once it is registered with an engine"]
+pub struct Machine<S> {
+    name: String,
+    version: u32,
+    order: Vec<String>,
+    steps: HashMap<String, StepFn>,
+    duplicate: Option<String>,
+    on_error: Option<HandlerFn>,
+    retry: Option<RetryPolicy>,
+    state: std::marker::PhantomData<fn(S)>,
+}
+
+impl<S: DeserializeOwned + Send + 'static> Machine<S> {
+    /// A machine of this name, at version 1.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            version: 1,
+            order: Vec::new(),
+            steps: HashMap::new(),
+            duplicate: None,
+            on_error: None,
+            retry: None,
+            state: std::marker::PhantomData,
+        }
+    }
+
+    /// Its version. Runs stay with the version they were started with.
+    pub fn version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Adds a step. It gets the run's state and returns what happens next.
+    pub fn step<F, R>(mut self, name: &str, step: F) -> Self
+    where
+        F: Fn(Ctx, S) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Outcome, StepError>> + Send + 'static,
+    {
+        let called = move |ctx: Ctx| -> StepFuture {
+            match decode_state::<S>(&ctx) {
+                Ok(state) => Box::pin(step(ctx, state)),
+                Err(error) => Box::pin(std::future::ready(Err(error))),
+            }
+        };
+        if self.steps.insert(name.into(), Arc::new(called)).is_some() {
+            self.duplicate = Some(name.into());
+        }
+        self.order.push(name.into());
+        self
+    }
+
+    /// Answers the errors and panics of all steps with an outcome of its own. It is not called when a worker is lost.
+    pub fn on_error<F, R>(mut self, handler: F) -> Self
+    where
+        F: Fn(StepError, Ctx, S) -> R + Send + Sync + 'static,
+        R: Future<Output = Outcome> + Send + 'static,
+    {
+        self.on_error = Some(Arc::new(move |error, ctx| {
+            let state = decode_state::<S>(&ctx)?;
+            Ok(Box::pin(handler(error, ctx, state)))
+        }));
+        self
+    }
+
+    /// When a failed step is tried again, if there is no `on_error`.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+}
+
+fn decode_state<S: DeserializeOwned>(ctx: &Ctx) -> Result<S, StepError> {
+    ctx.dispatch().state.decode().map_err(|error| {
+        let message = format!(
+            "the state does not decode as {} at step {:?}: {error}; register the version that wrote it",
+            std::any::type_name::<S>(),
+            ctx.step()
+        );
+        StepError::new(message).code("undecodable_state").terminal()
+    })
+}
+
+impl<S: Send + Sync + 'static> Workflow for Machine<S> {
+    fn into_program(self) -> Result<Arc<dyn Program>, (String, String)> {
+        let problem = match (&self.duplicate, self.order.first()) {
+            (Some(step), _) => Some(format!(
+                "step {step:?} is defined twice; give each step a name of its own"
+            )),
+            (None, None) => Some("it has no steps; add one with .step(name, …)".to_owned()),
+            (None, Some(_)) => None,
+        };
+        if let Some(problem) = problem {
+            return Err((self.name, problem));
+        }
+        let text = format!(
+            "{}\u{0}{}\u{0}{}",
+            self.name,
+            self.version,
+            self.order.join("\u{0}")
+        );
+        let definition = Definition {
+            workflow: self.name.as_str().into(),
+            version: self.version,
+            fingerprint: Fingerprint(stable_hash(text.as_bytes())),
+            first_step: self.order[0].as_str().into(),
+        };
+        Ok(Arc::new(Compiled {
+            definition,
+            order: self.order,
+            steps: self.steps,
+            on_error: self.on_error,
+            retry: self.retry,
+        }))
+    }
+}
+
+struct Compiled {
+    definition: Definition,
+    order: Vec<String>,
+    steps: HashMap<String, StepFn>,
+    on_error: Option<HandlerFn>,
+    retry: Option<RetryPolicy>,
+}
+
+impl Program for Compiled {
+    fn definition(&self) -> Definition {
+        self.definition.clone()
+    }
+
+    fn execute(&self, attempt: Attempt) -> Pin<Box<dyn Future<Output = Verdict> + Send>> {
+        let ctx = Ctx::new(attempt);
+        let Some(step) = self.steps.get(ctx.step()) else {
+            let message = format!(
+                "workflow {:?} version {} has no step {:?}; its steps are {}",
+                self.definition.workflow,
+                self.definition.version,
+                ctx.step(),
+                self.order.join(", ")
+            );
+            let error = ErrorInfo::terminal("unknown_step", &message);
+            return Box::pin(std::future::ready(Verdict::Failed { error, retry: None }));
+        };
+        let (retry, on_error) = (self.retry, self.on_error.clone());
+        let Some(on_error) = on_error else {
+            let step = step(ctx);
+            return Box::pin(async move { verdict(step.await, retry) });
+        };
+        let step = CatchPanic(step(ctx.clone()));
+        Box::pin(async move {
+            let error = match step.await {
+                Ok(outcome) => return verdict(Ok(outcome), retry),
+                Err(error) => error,
+            };
+            match on_error(error.clone(), ctx) {
+                Ok(handler) => answered(handler.await, error),
+                Err(undecodable) => verdict(Err(undecodable), None),
+            }
+        })
+    }
+}
+
+fn verdict(returned: Result<Outcome, StepError>, retry: Option<RetryPolicy>) -> Verdict {
+    match returned {
+        Ok(Outcome {
+            decided: Ok(outcome),
+            consume,
+        }) => Verdict::Outcome {
+            outcome,
+            consume,
+            error: None,
+        },
+        Ok(Outcome {
+            decided: Err(error), ..
+        }) => Verdict::Failed { error, retry: None },
+        Err(StepError(error)) => Verdict::Failed { error, retry },
+    }
+}
+
+fn answered(outcome: Outcome, error: StepError) -> Verdict {
+    match outcome.decided {
+        Ok(decided) => Verdict::Outcome {
+            outcome: decided,
+            consume: outcome.consume,
+            error: Some(error.0),
+        },
+        Err(error) => Verdict::Failed { error, retry: None },
+    }
+}
+
+/// A step whose panic is an error, so that the handler can answer it.
+struct CatchPanic(StepFuture);
+
+impl Future for CatchPanic {
+    type Output = Result<Outcome, StepError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Self::Output> {
+        let step = &mut self.0;
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step.as_mut().poll(context)));
+        polled.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            let message = text.unwrap_or_else(|| "the step panicked with something that is no text".into());
+            std::task::Poll::Ready(Err(StepError::new(message).code("panic")))
+        })
+    }
+}
