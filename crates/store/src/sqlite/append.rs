@@ -4,6 +4,7 @@ use abide_kernel::Row;
 use abide_kernel::shard::Batch;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, TransactionBehavior, params};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use super::fault::{commit_fault, fault};
 use super::{Owned, SqliteStore, position};
@@ -181,12 +182,15 @@ fn insert_rest(connection: &Connection, batch: &Batch, owned: &Owned) -> rusqlit
     for envelope in &batch.envelopes {
         let body = serde_json::to_string(envelope).expect("envelopes have a JSON form");
         connection
-            .prepare_cached("INSERT INTO envelope (receiver, sender, number, body) VALUES (?1, ?2, ?3, ?4)")?
+            .prepare_cached(
+                "INSERT INTO envelope (receiver, sender, number, body, checksum) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
             .execute(params![
                 envelope.to.0,
                 envelope.from.0,
                 envelope.number as i64,
-                body
+                body,
+                envelope_checksum(envelope.to.0, envelope.from.0, envelope.number as i64, &body)
             ])?;
     }
     for (sender, number) in &batch.consumed {
@@ -205,4 +209,14 @@ fn insert_rest(connection: &Connection, batch: &Batch, owned: &Owned) -> rusqlit
             .execute(params![at.0, owned.owner, &*dead.reason, body])?;
     }
     Ok(())
+}
+
+/// Over its place as well: an envelope that was moved is not the one that was sent.
+pub(super) fn envelope_checksum(receiver: u16, sender: u16, number: i64, body: &str) -> i64 {
+    let mut hash = Xxh3Default::new();
+    hash.update(&receiver.to_be_bytes());
+    hash.update(&sender.to_be_bytes());
+    hash.update(&number.to_be_bytes());
+    hash.update(body.as_bytes());
+    hash.digest() as i64
 }

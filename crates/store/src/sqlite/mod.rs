@@ -15,6 +15,8 @@ mod flush;
 mod owner;
 
 mod list;
+#[cfg(test)]
+mod plans;
 mod read;
 mod reader;
 

@@ -14,7 +14,7 @@ use super::{Holder, Owned, SqliteReader, SqliteStore, lock, schema};
 use crate::{Durability, Fault, FaultKind};
 
 /// How long to wait for others that use the file: readers that pin its log, foreign writers.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 const STATEMENTS: usize = 64;
 const MAGIC: &[u8] = b"SQLite format 3\0";
 

@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::fault::{commit_fault, fault};
-use super::{Owned, SqliteReader, SqliteStore, end_of, limit, position, read, seq_of};
+use super::{Owned, SqliteReader, SqliteStore, end_of, position, read, seq_of};
 use crate::{
     Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict, journal,
 };
@@ -169,10 +169,7 @@ impl Store for SqliteStore {
     }
 
     fn read_claimed(&mut self, shard: ShardId) -> Result<Vec<RunId>, Fault> {
-        // In the words of the index on open runs: SQLite uses it only if it finds them in the query.
-        let sql =
-            "SELECT id FROM run WHERE status = 'executing' AND status <> 'done' AND shard = ?1 ORDER BY id";
-        read::read_ids(self.read(), sql, params![shard.0])
+        read::read_ids(self.read(), read::CLAIMED, params![shard.0])
     }
 
     fn read_ready(&mut self, shard: ShardId, now: Timestamp, most: usize) -> Result<ReadyPage, Fault> {
@@ -180,28 +177,7 @@ impl Store for SqliteStore {
     }
 
     fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {
-        let doing = |error| fault("reading envelopes", error);
-        let mut statement = self
-            .read()
-            .prepare_cached(
-                "SELECT body FROM envelope e WHERE receiver = ?1 AND number > coalesce(
-                     (SELECT c.number FROM envelope_cursor c WHERE c.receiver = e.receiver AND c.sender = e.sender), 0)
-                 ORDER BY sender, number LIMIT ?2",
-            )
-            .map_err(doing)?;
-        let rows = statement
-            .query_map(params![to.0, limit(most)], |row| row.get::<_, String>(0))
-            .map_err(doing)?;
-        let mut envelopes = Vec::new();
-        for row in rows {
-            let body = row.map_err(doing)?;
-            let envelope = serde_json::from_str(&body).map_err(|error| {
-                let message = format!("an envelope to shard {} does not decode: {error}", to.0);
-                Fault::corrupt(None, None, message)
-            })?;
-            envelopes.push(envelope);
-        }
-        Ok(envelopes)
+        read::read_envelopes(self.read(), to, most)
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {

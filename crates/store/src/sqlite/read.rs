@@ -1,15 +1,29 @@
 //! Reading rows and index rows back, each against its checksum.
 
+use abide_kernel::envelope::Envelope;
 use abide_kernel::{Rev, RunId, Seq, ShardId, Timestamp};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::append::envelope_checksum;
 use super::fault::fault;
 use super::{end_of, limit, position, seq_of, shard_of};
 use crate::record::{self, RawRecord};
 use crate::row::{self, RawRow};
 use crate::{Due, Fault, ReadyPage, Scanned, StoredRun, journal};
 
+/// In the words of the index on open runs: SQLite uses it only if it finds them in the query.
+pub(super) const CLAIMED: &str =
+    "SELECT id FROM run WHERE status = 'executing' AND status <> 'done' AND shard = ?1 ORDER BY id";
+pub(super) const READY: &str = "SELECT id FROM run WHERE shard = ?1 AND eligible_at <= ?2
+     ORDER BY priority, eligible_at, arrival, id LIMIT ?3";
+pub(super) const DUE: &str =
+    "SELECT due, id FROM run WHERE shard = ?1 AND due >= ?2 ORDER BY due, id LIMIT ?3";
+pub(super) const KEY: &str = "SELECT id FROM run WHERE occupies = ?1 ORDER BY id LIMIT 1";
+pub(super) const ENVELOPES: &str = "SELECT sender, number, body, checksum FROM envelope e
+     WHERE receiver = ?1 AND number > coalesce(
+         (SELECT c.number FROM envelope_cursor c WHERE c.receiver = e.receiver AND c.sender = e.sender), 0)
+     ORDER BY sender, number LIMIT ?2";
 pub(super) const ROW_COLUMNS: &str = "position, run, rev, prior, at, facts, checksum";
 
 /// A journal row as the file has it, from [`ROW_COLUMNS`]. A column that does not hold what is written there is
@@ -130,7 +144,7 @@ fn raw_record(run: RunId, row: &rusqlite::Row<'_>) -> rusqlite::Result<RawRecord
 pub(super) fn read_key(connection: &Connection, identity: &str) -> Result<Option<RunId>, Fault> {
     let doing = |error| fault("looking up a key", error);
     let found = connection
-        .prepare_cached("SELECT id FROM run WHERE occupies = ?1 ORDER BY id LIMIT 1")
+        .prepare_cached(KEY)
         .map_err(doing)?
         .query_row([identity], |row| row.get(0))
         .optional()
@@ -145,9 +159,7 @@ pub(super) fn read_due(
     most: usize,
 ) -> Result<Due, Fault> {
     let doing = |error| fault("reading deadlines", error);
-    let mut statement = connection
-        .prepare_cached("SELECT due, id FROM run WHERE shard = ?1 AND due >= ?2 ORDER BY due, id LIMIT ?3")
-        .map_err(doing)?;
+    let mut statement = connection.prepare_cached(DUE).map_err(doing)?;
     let most = most.max(1);
     let mut entries = entries(&mut statement, params![shard.0, from.0, limit(most)]).map_err(doing)?;
     let Some((last, _)) = entries.last().copied().filter(|_| entries.len() >= most) else {
@@ -203,10 +215,9 @@ pub(super) fn read_ready(
     now: Timestamp,
     most: usize,
 ) -> Result<ReadyPage, Fault> {
-    let sql = "SELECT id FROM run WHERE shard = ?1 AND eligible_at <= ?2 ORDER BY priority, eligible_at, arrival, id LIMIT ?3";
     let runs = read_ids(
         connection,
-        sql,
+        READY,
         params![shard.0, now.0, limit(most).saturating_add(1)],
     )?;
     let more = runs.len() > most;
@@ -214,4 +225,40 @@ pub(super) fn read_ready(
         runs: runs.into_iter().take(most).collect(),
         more,
     })
+}
+
+pub(super) fn read_envelopes(
+    connection: &Connection,
+    to: ShardId,
+    most: usize,
+) -> Result<Vec<Envelope>, Fault> {
+    let doing = |error| fault("reading envelopes", error);
+    let mut statement = connection.prepare_cached(ENVELOPES).map_err(doing)?;
+    let rows = statement
+        .query_map(params![to.0, limit(most)], |row| {
+            let sender: u16 = row.get(0)?;
+            Ok((
+                sender,
+                row.get::<_, i64>(1)?,
+                row.get::<_, String>(2)?,
+                row.get::<_, i64>(3)?,
+            ))
+        })
+        .map_err(doing)?;
+    let mut envelopes = Vec::new();
+    for row in rows {
+        let (sender, number, body, checksum) = row.map_err(doing)?;
+        let damaged = |what: &str| {
+            let message = format!(
+                "envelope {number} from shard {sender} to shard {} is damaged: {what}",
+                to.0
+            );
+            Fault::corrupt(None, None, message)
+        };
+        if envelope_checksum(to.0, sender, number, &body) != checksum {
+            return Err(damaged("its checksum does not match"));
+        }
+        envelopes.push(serde_json::from_str(&body).map_err(|error| damaged(&error.to_string()))?);
+    }
+    Ok(envelopes)
 }

@@ -73,6 +73,7 @@ CREATE TABLE envelope (
     sender   INTEGER NOT NULL,
     number   INTEGER NOT NULL,
     body     TEXT    NOT NULL,
+    checksum INTEGER NOT NULL,
     PRIMARY KEY (receiver, sender, number)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE envelope_cursor (

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use abide_kernel::{Fact, Rev, Row, RunId, Seq, Slot, Timestamp};
 use abide_store::Durability;
 use abide_store::sqlite::SqliteStore;
 use rusqlite::Connection;
@@ -56,4 +57,17 @@ pub fn edit(path: &Path, sql: &str) -> u64 {
     let connection = Connection::open(path).expect("the file opens");
     connection.execute_batch(sql).expect("the statements run");
     connection.changes()
+}
+
+/// The `seq`-th row of a shard, the first of a run of its own.
+pub fn row(shard: u16, seq: u64) -> Row {
+    let slot = Slot(shard * 2_048);
+    Row {
+        seq: Seq(seq),
+        run: RunId::new(Timestamp(seq as i64), slot, u128::from(seq)),
+        rev: Rev(1),
+        prior: Seq(0),
+        at: Timestamp(seq as i64),
+        facts: [Fact::ParentPurged].into_iter().collect(),
+    }
 }
