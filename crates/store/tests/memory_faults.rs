@@ -1,5 +1,7 @@
 //! The reference store's faults: each does what it says, so that tests of the engine can build on it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use abide_kernel::shard::Batch;
 use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId, Timestamp};
 use abide_store::memory::{MemoryStore, WriteFault};

@@ -1,5 +1,7 @@
 //! Damage in a SQLite file: found, named, and confined.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod crashed;
 
 use std::fs;

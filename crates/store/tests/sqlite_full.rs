@@ -1,5 +1,7 @@
 //! A disk that is full or fails: what is refused is not there, what was acknowledged is, and the store says which.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod crashed;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! Opening a SQLite store: what is refused, with what words, and that nothing is touched then.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod crashed;
 
 use std::fs;
