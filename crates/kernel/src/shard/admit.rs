@@ -8,7 +8,7 @@ use super::{Answer, Command, Load, Shard, Ticket};
 use crate::envelope::Message;
 use crate::limits::WAITING_COMMANDS_MAX;
 use crate::transition::start::{self, StartAnswer};
-use crate::{ChildAnswer, Parent, Refusal, RequestId, RunId, StartSpec, Started, mix};
+use crate::{ChildAnswer, Parent, Payload, Refusal, RequestId, RunId, StartSpec, Started, mix};
 
 impl Shard {
     /// Decides on a start. What the request began before is looked for first: a retry gets the first answer, also
@@ -129,6 +129,9 @@ impl Shard {
         let mut held = started.clone();
         held.reserves = Some(id);
         held.parent = None;
+        // The run's own deadline ends the run, which frees the key; the record needs only the hash of the input.
+        held.spec.deadline = None;
+        held.spec.input = Payload::null();
         started.reservation = Some(reservation);
         self.begin(reservation, start::decide(reservation, held, self.now).facts);
         self.messages.push_back(Message::Begin {

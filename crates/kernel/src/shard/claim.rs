@@ -5,11 +5,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::ready::LaneId;
+use super::resident::Place;
 use super::{Dispatch, Output, Shard, WorkerId};
+use crate::explain::Surroundings;
 use crate::limits::{DELAY_MS_MAX, LEASE_MS_MIN};
 use crate::transition::claim::{self, Definition};
 use crate::transition::heartbeat;
-use crate::{ClaimId, Claimant, Phase, RunId, Str, Timestamp};
+use crate::{ClaimId, Claimant, Phase, Run, RunId, Str, Timestamp};
 
 /// A worker: who it is, which queues it serves and which definitions it has. It is known in memory only.
 #[derive(Clone, Debug)]
@@ -69,6 +71,37 @@ impl Shard {
             self.refresh_lanes(worker);
         }
         claimed
+    }
+
+    /// What this shard knows of a run's surroundings, to explain why it does not move; the caller adds whether live
+    /// workers serve it and whether its queue is paused.
+    #[must_use]
+    pub fn surroundings(&self, id: RunId) -> Surroundings {
+        let mut around = Surroundings::default();
+        let Some(resident) = self.runs.get(&id) else {
+            return around;
+        };
+        let spec = &resident.run.started.spec;
+        let claimed = |run: &Run| {
+            run.cursors
+                .iter()
+                .any(|cursor| matches!(cursor.phase, Phase::Claimed(_)))
+        };
+        if spec.concurrency.is_some() {
+            let key = |run: &Run| run.started.spec.concurrency.as_ref().map(|c| c.key.clone());
+            let shares = |run: &Run| {
+                run.started.spec.namespace == spec.namespace && key(run) == key(&resident.run) && claimed(run)
+            };
+            let holders = self.runs.values().filter(|other| shares(&other.run));
+            around.key_held_by = holders.map(|other| other.run.id).collect();
+            around.key_held_by.sort();
+        }
+        let ahead = resident.places.iter().filter_map(|place| match place {
+            Place::Ready(lane, order) => Some(self.ready.ahead(*lane, order)),
+            Place::Running | Place::None => None,
+        });
+        around.ahead = ahead.min().unwrap_or(0);
+        around
     }
 
     fn refresh_lanes(&mut self, id: WorkerId) {

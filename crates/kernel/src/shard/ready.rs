@@ -152,11 +152,9 @@ impl Ready {
         }
     }
 
-    /// How many attempts of a key execute, and how many may.
-    pub fn gate(&self, namespace: &str, key: &str) -> Option<(u32, u32)> {
-        self.gates
-            .get(&gate_key(namespace, key))
-            .map(|gate| (gate.running, gate.limit))
+    /// How many attempts of the lane come before `order`.
+    pub fn ahead(&self, lane: LaneId, order: &Order) -> usize {
+        self.lanes[lane.0 as usize].waiting.range(..order).count()
     }
 
     fn forget_if_idle(&mut self, key: &str) {

@@ -2,6 +2,7 @@
 //! that carries envelopes. Nothing here decides anything about a run.
 #![allow(dead_code)]
 
+pub mod act;
 pub mod check;
 pub mod script;
 pub mod text;
