@@ -6,6 +6,7 @@
 //! over the crank. Nothing polls: an idle engine sleeps until its next deadline.
 
 mod admission;
+mod audit;
 mod bell;
 mod clock;
 mod commit;
@@ -18,13 +19,16 @@ mod expiry;
 mod inspection;
 mod program;
 mod recovery;
+mod snapshot;
 mod steps;
 mod watchdog;
 mod writer;
 
 pub use admission::{Unanswered, new_request};
+pub use audit::{Audit, Problem};
 pub use clock::Clock;
 pub use config::{Config, Pool};
 pub use driver::{Engine, OpenError, Stopped};
 pub use inspection::Metrics;
 pub use program::{Attempt, AttemptLink, Notifier, Program, Verdict};
+pub use snapshot::Snapshot;
