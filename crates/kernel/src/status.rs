@@ -129,6 +129,7 @@ impl StatusSet {
 mod tests {
     use super::*;
 
+    /// GD-53: one word per status, the same everywhere.
     #[test]
     fn statuses_have_one_word_each_and_sets_hold_them() {
         for status in Status::ALL {

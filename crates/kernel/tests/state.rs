@@ -472,3 +472,56 @@ fn a_dispatch_is_a_work_item() {
     assert_eq!((&*claimant.owner, claimant.token), ("w1", support::token("w1")));
     assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { rev, .. } if rev.0 == 3));
 }
+
+/// GD-33: between its dispatch and its completion a step holds nothing but its claim: nothing waits to be written, and
+/// other runs are committed meanwhile.
+#[test]
+fn a_step_runs_outside_any_commit() {
+    let mut world = world(1);
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    assert!(!world.shards[0].wants_append());
+    let other = world.start(flow());
+    world.claim("w1", 1);
+    assert!(matches!(
+        world.ask(complete(&world, other, done())),
+        Answer::Recorded { .. }
+    ));
+    world.flush();
+    assert!(!world.shards[0].wants_append());
+    assert!(matches!(
+        world.ask(complete(&world, run, done())),
+        Answer::Recorded { .. }
+    ));
+}
+
+/// SQ-31: who wakes and who claims does not matter: a loop that looks by itself, a runner that is told, and one that
+/// takes over after a crash leave the same journal of claims and results behind.
+#[test]
+fn any_runner_may_claim_and_the_journal_decides() {
+    let mut journals = Vec::new();
+    for runner in ["looks", "told", "after a crash"] {
+        let mut world = World::new(1);
+        world.notify = runner == "told";
+        world.crash(Crash::BeforeAppend);
+        world.join(Hand::new("w1", &["flow"]));
+        let run = world.start(flow());
+        match runner {
+            "looks" => assert!(world.has_work("w1")),
+            "told" => assert!(world.outputs.iter().any(
+                |o| matches!(o, abide_kernel::shard::Output::Scheduled { run: told, .. } if *told == run)
+            )),
+            _ => world.crash(Crash::BeforeAppend),
+        }
+        assert_eq!(world.claim("w1", 9), 1);
+        world.ask(complete(&world, run, done()));
+        let facts: Vec<String> = world.disks[0]
+            .rows
+            .iter()
+            .map(|row| serde_json::to_string(&row.facts).expect("json"))
+            .collect();
+        journals.push(facts);
+    }
+    assert_eq!(journals[0], journals[1]);
+    assert_eq!(journals[0], journals[2]);
+}
