@@ -5,7 +5,7 @@ mod support;
 use abide_kernel::shard::{Answer, Command, Load, Loaded, Output};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::start::StartAnswer;
-use abide_kernel::{Refusal, RunId, Status};
+use abide_kernel::{Refusal, RunId, StartSpec, Status};
 use support::act::{
     awaiting, cancel, complete, done, flow, keyed, limited, next, show, signal, sleeping, start,
 };
@@ -18,9 +18,9 @@ fn world(shards: u16) -> World {
 }
 
 /// A start whose key and whose concurrency key have different homes.
-fn apart(world: &World) -> abide_kernel::StartSpec {
+fn apart(world: &World) -> StartSpec {
     (0..99)
-        .map(|n| abide_kernel::StartSpec {
+        .map(|n| StartSpec {
             key: keyed("k").key,
             ..limited(&format!("c{n}"))
         })
@@ -410,4 +410,42 @@ fn time_never_runs_backwards() {
     // An id made after this node's clock but before the last fact may have begun before.
     let recent = world.disks[0].rows[0].run;
     assert!(world.folded(recent).is_some());
+}
+
+/// Index rows that are written while a long log is still being folded name the keys that are taken. They used to name
+/// none, and the key was given away once the run had left memory.
+#[test]
+fn index_rows_written_while_folding_hold_their_keys() {
+    let mut world = world(1);
+    let run = world.start(keyed("k"));
+    let rows = world.disks[0].rows.clone();
+    let mut other = World::new(1);
+    for row in &rows {
+        other.shards[0].replay(row).expect("it folds");
+    }
+    let flush = other.shards[0].flush().expect("index rows");
+    assert_eq!(flush.records[0].run, run);
+    assert_eq!(flush.records[0].occupies, Some(keyed("k").key_identity("k")));
+}
+
+/// A run that is set aside because its record is damaged leaves nothing behind that a worker or a start could meet.
+#[test]
+fn a_run_set_aside_leaves_every_index() {
+    let mut world = world(1);
+    let mut spec = keyed("k");
+    spec.concurrency = limited("c").concurrency;
+    let run = world.start(spec.clone());
+    let second = StartSpec {
+        key: keyed("other").key,
+        ..spec
+    };
+    world.start(second);
+    assert!(world.has_work("w1"));
+    world.shards[0].set_aside(run);
+    assert_eq!(world.claim("w1", 9), 1, "only the second");
+    let request = world.request();
+    assert!(matches!(
+        world.ask(start(request, keyed("k"))),
+        Answer::Started(StartAnswer::Created(_))
+    ));
 }

@@ -157,6 +157,10 @@ impl Shard {
         match self.runs.get_mut(&id) {
             None if row.rev.0 == 1 || matches!(row.facts.first(), Some(crate::Fact::Compacted(_))) => {
                 let run = Run::begin(row).map_err(|bad| alloc::format!("{id}: {bad}"))?;
+                // Long after a purge, the same request may have begun a run of its own under the same id.
+                if self.gone.remove(&id).is_some() {
+                    self.purged.retain(|(purged, _)| *purged != id);
+                }
                 self.runs.insert(id, Box::new(Resident::new(run, row.seq)));
             }
             None => return Err(alloc::format!("{id}: its journal begins at rev {}", row.rev.0)),
@@ -270,17 +274,23 @@ impl Shard {
 
     /// Drops a purged run.
     pub(super) fn forget(&mut self, id: RunId, head: Seq) {
-        self.unplace(id);
-        if let Some(resident) = self.runs.remove(&id) {
-            resident
-                .armed
-                .iter()
-                .for_each(|armed| self.deadlines.disarm(*armed, id));
-            if let (true, Some(identity)) = (resident.occupies, resident.key_identity()) {
-                self.keys.remove(&identity);
-            }
-        }
+        self.drop_resident(id);
         self.purged.push((id, head));
         self.gone.insert(id, ());
+    }
+
+    /// Takes a run out of memory and out of every index.
+    pub(super) fn drop_resident(&mut self, id: RunId) {
+        self.unplace(id);
+        let Some(resident) = self.runs.remove(&id) else {
+            return;
+        };
+        resident
+            .armed
+            .iter()
+            .for_each(|armed| self.deadlines.disarm(*armed, id));
+        if let (true, Some(identity)) = (resident.occupies, resident.key_identity()) {
+            self.keys.remove(&identity);
+        }
     }
 }

@@ -266,13 +266,8 @@ impl Shard {
 
     /// Drops a run whose record turned out to be damaged. Nothing is written: others go on.
     pub fn set_aside(&mut self, run: RunId) {
-        if let Some(resident) = self.runs.remove(&run) {
-            resident
-                .armed
-                .iter()
-                .for_each(|armed| self.deadlines.disarm(*armed, run));
-            self.dirty.retain(|dirty| *dirty != run);
-        }
+        self.drop_resident(run);
+        self.dirty.retain(|dirty| *dirty != run);
     }
 
     /// The index rows of runs that changed and are not written yet.

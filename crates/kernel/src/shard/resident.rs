@@ -125,7 +125,8 @@ impl Resident {
     pub(crate) fn record(&self) -> Record {
         let run = &self.run;
         let spec = &run.started.spec;
-        let occupies = self.key_identity().filter(|_| self.occupies);
+        // Of the run and not of the key index: a run that is only being folded stands in no index yet.
+        let occupies = self.key_identity().filter(|_| run.occupies_key());
         let ready = run.cursors.iter().find_map(|cursor| match &cursor.phase {
             Phase::Scheduled { visible_at, arrival } => Some((spec.priority, *visible_at, *arrival)),
             _ => None,
