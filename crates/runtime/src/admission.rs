@@ -6,6 +6,7 @@ use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Refusal, RequestId, Slot, Timestamp};
 
 use crate::driver::Shared;
+use crate::points;
 
 /// Why there is no answer to what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,7 @@ impl Shared {
     ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
         let now = self.clock.now();
         let receiver = self.core.lock().submit(now, slot, command);
+        points::reach("admitted");
         self.bell.ring();
         async move { receiver.await.map_err(|_| Unanswered::Gone) }
     }

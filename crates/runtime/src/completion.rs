@@ -9,12 +9,14 @@ use abide_kernel::{ClaimId, ErrorInfo, Outcome, mix};
 
 use crate::core::NOBODY;
 use crate::driver::Shared;
+use crate::points;
 use crate::program::Verdict;
 
 impl Shared {
     /// Records a verdict. What the shard refuses (the lease is over, the run was cancelled) is recorded there as an
     /// anomaly, and the step's work here is dropped.
     pub(crate) fn complete(&self, claim: ClaimId, retries: u32, verdict: Verdict) {
+        points::reach("step-returned");
         let command = self.command(claim, retries, verdict);
         let now = self.now();
         let mut core = self.core.lock();

@@ -7,6 +7,7 @@ use abide_store::{Fault, FaultKind, Store};
 
 use crate::core::{Core, PoolState};
 use crate::driver::Shared;
+use crate::points;
 
 /// Rows read at a time, and runs folded before their index rows are written, so that memory stays bounded.
 const PAGE_ROWS: usize = 10_000;
@@ -55,6 +56,7 @@ impl Shared {
             }
         }
         core.fill(self.now());
+        points::reach("opened");
         self.bell.ring();
         Ok(())
     }
@@ -71,6 +73,7 @@ impl Shared {
 
     fn open_shard(&self, store: &mut dyn Store, id: ShardId) -> Result<Shard, Fault> {
         let opened = store.open_shard(id, &self.node)?;
+        points::reach("shard-opened");
         let now = self.now().max(opened.last_at);
         let config = ShardConfig {
             id,

@@ -14,6 +14,7 @@ use async_task::Runnable;
 use parking_lot::Mutex;
 
 use crate::driver::Shared;
+use crate::points;
 use crate::program::{Attempt, AttemptLink, Revoked, Verdict};
 
 /// Something to poll.
@@ -78,6 +79,7 @@ impl Shared {
         };
         let attempt = Attempt { dispatch, link };
         let program = program.clone();
+        points::reach("step-begun");
         let first = catch_unwind(AssertUnwindSafe(|| {
             let mut step = program.execute(attempt);
             let polled = step.as_mut().poll(&mut Context::from_waker(Waker::noop()));

@@ -94,6 +94,13 @@ impl EngineBuilder {
         self
     }
 
+    /// How many runs may change before their index rows are written behind. More is faster; fewer means less to fold
+    /// when the store is opened after a crash.
+    pub fn flush_after(mut self, runs: usize) -> Self {
+        self.config.flush_runs = runs.max(1);
+        self
+    }
+
     /// Where instants come from.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.config.clock = clock;

@@ -4,6 +4,7 @@
 // A chore answers at the terminal; that is what it is for.
 #![allow(clippy::print_stdout)]
 
+mod crash;
 mod setup;
 mod test;
 mod tidy;
@@ -25,6 +26,11 @@ struct CommandLine {
 enum Verb {
     /// Sets the machine up and runs every check; the last line is `tests: N`.
     Test(test::Options),
+    /// Kills a process under load again and again and looks for anything lost; the last line is one JSON object.
+    Crash(crash::Options),
+    /// The process that `crash` kills.
+    #[command(hide = true)]
+    CrashWorker(crash::worker::Options),
     /// Checks what the compiler can't: crate arrows, kernel purity, sizes, names in documents.
     Tidy,
 }
@@ -33,6 +39,8 @@ fn main() -> ExitCode {
     let verb = CommandLine::parse().verb;
     let answer = workspace_root().and_then(|root| match verb {
         Verb::Test(options) => test::perform(&root, &options),
+        Verb::Crash(options) => crash::perform(&options),
+        Verb::CrashWorker(options) => crash::worker::perform(&options),
         Verb::Tidy => tidy::perform(&root),
     });
     match answer {

@@ -1,0 +1,66 @@
+//! Named points at which a process can be killed on purpose, to show that it does not matter when. They exist
+//! only with the feature `crash-points`; without it they cost nothing.
+
+/// All points, in the order of the flow.
+pub const POINTS: [&str; 9] = [
+    "shard-opened",
+    "opened",
+    "admitted",
+    "sealed",
+    "appended",
+    "released",
+    "step-begun",
+    "step-returned",
+    "flushed",
+];
+
+#[cfg(not(feature = "crash-points"))]
+pub(crate) fn reach(_: &str) {}
+
+#[cfg(not(feature = "crash-points"))]
+pub(crate) fn acknowledges_early() -> bool {
+    false
+}
+
+#[cfg(feature = "crash-points")]
+pub(crate) use armed::reach;
+#[cfg(feature = "crash-points")]
+pub use armed::{arm, sabotage_ack_before_commit};
+#[cfg(feature = "crash-points")]
+pub(crate) use armed::acknowledges_early;
+
+#[cfg(feature = "crash-points")]
+mod armed {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    static ARMED: OnceLock<(String, AtomicU64)> = OnceLock::new();
+    static EARLY: AtomicBool = AtomicBool::new(false);
+
+    /// Kills this process with SIGKILL when the point has been reached `count` times.
+    pub fn arm(point: &str, count: u64) {
+        let _ = ARMED.set((point.to_owned(), AtomicU64::new(count)));
+    }
+
+    /// Lets answers leave before they are durable: a fault on purpose, which the harness must find.
+    pub fn sabotage_ack_before_commit() {
+        EARLY.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn acknowledges_early() -> bool {
+        EARLY.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn reach(point: &str) {
+        if let Some((armed, left)) = ARMED.get()
+            && armed == point
+            && left.fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            // The signal arrives before this thread goes on; should it not, nothing else may happen.
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The audit: the journal alone is folded and held against what was acknowledged, and against the index rows.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use abide_kernel::{Fact, Run, RunId, Seq, Status};
+use abide_store::Reader;
+use abide_store::sqlite::open_read_only;
+use anyhow::{Context, Result};
+use rusqlite::Connection;
+
+use super::ledger::Ledger;
+
+/// What an audit found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) lost: Vec<String>,
+    pub(crate) terminal_twice: Vec<String>,
+    pub(crate) lease_overlaps: Vec<String>,
+    pub(crate) mismatches: Vec<String>,
+    pub(crate) open: u64,
+}
+
+/// A run folded from the journal, and what the journal says happened to it.
+#[derive(Debug)]
+struct Folded {
+    run: Run,
+    ends: u64,
+    overlaps: u64,
+    dedup: Vec<String>,
+}
+
+/// Folds the whole journal and compares.
+pub(crate) fn audit(store: &Path, ledger: &Ledger) -> Result<Found> {
+    let mut reader = open_read_only(store).context("opening the store to audit it")?;
+    let folded = fold(&mut reader)?;
+    let mut found = Found::default();
+    for run in ledger.started.keys() {
+        if !folded.contains_key(run) {
+            found
+                .lost
+                .push(format!("the start of {run} was acknowledged and is gone"));
+        }
+    }
+    for (run, key) in ledger.signals.keys() {
+        if !folded.get(run).is_some_and(|folded| folded.dedup.contains(key)) {
+            found
+                .lost
+                .push(format!("signal {key} to {run} was acknowledged and is gone"));
+        }
+    }
+    for (run, how) in &ledger.ended {
+        if folded.get(run).is_none_or(|folded| ending(&folded.run) != *how) {
+            found
+                .lost
+                .push(format!("{run} was said to have ended as {how}, and has not"));
+        }
+    }
+    for run in ledger.cancelled.keys() {
+        if folded
+            .get(run)
+            .is_none_or(|folded| folded.run.status() != Status::Cancelled)
+        {
+            found
+                .lost
+                .push(format!("the cancellation of {run} was acknowledged and is gone"));
+        }
+    }
+    for (id, folded) in &folded {
+        if folded.ends > 1 {
+            found
+                .terminal_twice
+                .push(format!("{id} has {} terminal facts", folded.ends));
+        }
+        if folded.overlaps > 0 {
+            found.lease_overlaps.push(format!(
+                "{id} was claimed {} times while it was claimed",
+                folded.overlaps
+            ));
+        }
+        found.open += u64::from(folded.run.end.is_none() && !folded.run.is_reservation());
+        let indexed = reader.read_run(folded.run.id)?;
+        if let Some(indexed) = indexed.filter(|indexed| indexed.run.rev == folded.run.rev)
+            && serde_json::to_string(&indexed.run)? != serde_json::to_string(&folded.run)?
+        {
+            found
+                .mismatches
+                .push(format!("{id}: its index row is not the fold of its journal"));
+        }
+    }
+    Ok(found)
+}
+
+/// How a run ended, in the words of the process.
+pub(crate) fn ending(run: &Run) -> String {
+    let result = run
+        .result
+        .as_ref()
+        .map_or("-".to_owned(), |result| result.text().to_owned());
+    format!("{} {result}", run.status())
+}
+
+fn fold(reader: &mut dyn Reader) -> Result<BTreeMap<String, Folded>> {
+    let mut folded: BTreeMap<RunId, Folded> = BTreeMap::new();
+    for shard in reader.map().all() {
+        let mut after = Seq(0);
+        loop {
+            let rows = reader.scan(shard, after, 10_000)?;
+            if rows.is_empty() {
+                break;
+            }
+            for row in rows {
+                let row = row.context("a journal row is damaged")?;
+                after = row.seq;
+                let entry = match folded.entry(row.run) {
+                    std::collections::btree_map::Entry::Occupied(entry) => {
+                        let entry = entry.into_mut();
+                        anyhow::ensure!(
+                            row.rev.0 == entry.run.rev.0 + 1,
+                            "{}: rev {} after {}",
+                            row.run,
+                            row.rev.0,
+                            entry.run.rev.0
+                        );
+                        entry.count(&row.facts);
+                        entry.run.apply_row(&row);
+                        entry
+                    }
+                    std::collections::btree_map::Entry::Vacant(entry) => {
+                        let run = Run::begin(&row).with_context(|| format!("{} does not begin", row.run))?;
+                        entry.insert(Folded {
+                            run,
+                            ends: 0,
+                            overlaps: 0,
+                            dedup: Vec::new(),
+                        })
+                    }
+                };
+                for fact in &row.facts {
+                    match fact {
+                        Fact::Ended(_) => entry.ends += 1,
+                        Fact::SignalReceived(signal) => {
+                            entry.dedup.extend(signal.dedup.as_ref().map(ToString::to_string))
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    Ok(folded
+        .into_iter()
+        .map(|(id, folded)| (id.to_string(), folded))
+        .collect())
+}
+
+impl Folded {
+    /// Looks at the facts of a row before they are folded: a claim on a cursor that is claimed is an overlap.
+    fn count(&mut self, facts: &[Fact]) {
+        let mut held = matches!(
+            self.run.cursors.first().map(|cursor| &cursor.phase),
+            Some(abide_kernel::Phase::Claimed(_))
+        );
+        for fact in facts {
+            match fact {
+                Fact::Claimed(_) if held => self.overlaps += 1,
+                Fact::Claimed(_) => held = true,
+                Fact::Completed(_)
+                | Fact::Failed(_)
+                | Fact::Expired(_)
+                | Fact::Returned(_)
+                | Fact::Ended(_) => held = false,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Deletes every index row and checkpoint: the journal alone must be enough. Gives how many runs differ after the
+/// engine has rebuilt them.
+pub(crate) fn lose_index(store: &Path) -> Result<u64> {
+    let mut reader = open_read_only(store)?;
+    let before = fold(&mut reader)?;
+    drop(reader);
+    {
+        let connection = Connection::open(store)?;
+        connection.execute_batch("DELETE FROM run; UPDATE shard SET watermark = 0;")?;
+    }
+    // An engine without workers opens, rebuilds and writes the index rows again.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let url = format!("sqlite:{}", store.display());
+        let engine = abide::Engine::open(&url)
+            .node("rebuild")
+            .queue("nobody", 1)
+            .start()
+            .await?;
+        engine.stop(std::time::Duration::from_secs(5)).await;
+        anyhow::Ok(())
+    })?;
+    let mut reader = open_read_only(store)?;
+    let after = fold(&mut reader)?;
+    let mut mismatches = 0;
+    for (id, folded) in &before {
+        let same_past = after.get(id).is_some_and(|now| now.run.rev >= folded.run.rev);
+        let rebuilt = after.get(id).map(|now| (&now.run, reader.read_run(now.run.id)));
+        let same_now = match rebuilt {
+            Some((run, Ok(Some(stored)))) => {
+                serde_json::to_string(&stored.run)? == serde_json::to_string(run)?
+            }
+            _ => false,
+        };
+        mismatches += u64::from(!same_past || !same_now);
+    }
+    Ok(mismatches)
+}

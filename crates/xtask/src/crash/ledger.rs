@@ -1,0 +1,71 @@
+//! The ledger: what the process acknowledged, noted outside of it, line by line.
+
+use std::collections::BTreeMap;
+
+use super::audit::Found;
+
+/// What was acknowledged, and what was found missing.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// Runs whose start was acknowledged.
+    pub(crate) started: BTreeMap<String, ()>,
+    /// Signals that were acknowledged: run and deduplication key.
+    pub(crate) signals: BTreeMap<(String, String), ()>,
+    /// Runs whose end was told, with how they ended and their result.
+    pub(crate) ended: BTreeMap<String, String>,
+    /// Runs whose cancellation was acknowledged.
+    pub(crate) cancelled: BTreeMap<String, ()>,
+    pub(crate) lost: u64,
+    pub(crate) terminal_twice: u64,
+    pub(crate) lease_overlaps: u64,
+    pub(crate) rebuild_mismatches: u64,
+    pub(crate) unfinished: u64,
+    pub(crate) problems: Vec<String>,
+}
+
+impl Ledger {
+    /// Notes a line that the process wrote after an acknowledgement. A line cut off by a kill says nothing.
+    pub(crate) fn note(&mut self, line: &str) {
+        let words: Vec<&str> = line.split('\t').collect();
+        match words.as_slice() {
+            ["started", run, "."] => {
+                self.started.insert((*run).to_owned(), ());
+            }
+            ["signalled", run, key, "."] => {
+                self.signals.insert(((*run).to_owned(), (*key).to_owned()), ());
+            }
+            ["ended", run, how, "."] => {
+                let before = self.ended.insert((*run).to_owned(), (*how).to_owned());
+                if before.is_some_and(|before| before != *how) {
+                    self.terminal_twice += 1;
+                    self.problems.push(format!("{run} ended twice, differently"));
+                }
+            }
+            ["cancelled", run, "."] => {
+                self.cancelled.insert((*run).to_owned(), ());
+            }
+            _ => {}
+        }
+    }
+
+    /// How many acknowledgements were noted.
+    pub(crate) fn acknowledged(&self) -> usize {
+        self.started.len() + self.signals.len() + self.ended.len() + self.cancelled.len()
+    }
+
+    /// Adds what an audit found.
+    pub(crate) fn add(&mut self, found: &Found) {
+        self.lost += found.lost.len() as u64;
+        self.terminal_twice += found.terminal_twice.len() as u64;
+        self.lease_overlaps += found.lease_overlaps.len() as u64;
+        self.rebuild_mismatches += found.mismatches.len() as u64;
+        for list in [
+            &found.lost,
+            &found.terminal_twice,
+            &found.lease_overlaps,
+            &found.mismatches,
+        ] {
+            self.problems.extend(list.iter().take(5).cloned());
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! `cargo xtask crash`: a process under mixed load is killed with SIGKILL, at random and at named points, started
+//! again and audited, over and over. What it acknowledged was noted outside of it and must be there.
+
+mod audit;
+mod ledger;
+pub(crate) mod worker;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use abide_runtime::points::POINTS;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::json;
+
+use ledger::Ledger;
+
+/// How much to crash.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How often the process is killed.
+    #[arg(long, default_value_t = 50)]
+    cycles: u64,
+    /// Shards of the store.
+    #[arg(long, default_value_t = 1)]
+    shards: u16,
+    /// Where chance comes from; the same seed kills at the same points.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Keep the store afterwards.
+    #[arg(long)]
+    keep: bool,
+    /// A fault on purpose that the audit must find.
+    #[arg(long, value_parser = ["ack-before-commit"])]
+    sabotage: Option<String>,
+}
+
+/// Acknowledgements a cycle must have at least.
+const ACKNOWLEDGED_MIN: usize = 100;
+/// No cycle takes longer than this, or something hangs.
+const CYCLE_MAX: Duration = Duration::from_secs(60);
+
+struct Harness<'a> {
+    options: &'a Options,
+    store: &'a Path,
+    chance: fastrand::Rng,
+    ledger: Ledger,
+    kills: u64,
+    by_point: BTreeMap<String, u64>,
+}
+
+pub(crate) fn perform(options: &Options) -> Result<()> {
+    let dir = tempfile::Builder::new()
+        .prefix("abide-crash-")
+        .tempdir_in(".")
+        .context("making a directory here")?;
+    let store = dir.path().join("crash.db");
+    let mut harness = Harness {
+        options,
+        store: &store,
+        chance: fastrand::Rng::with_seed(options.seed),
+        ledger: Ledger::default(),
+        kills: 0,
+        by_point: POINTS.iter().map(|point| ((*point).to_owned(), 0)).collect(),
+    };
+    for cycle in 0..options.cycles {
+        harness.cycle(cycle)?;
+        let found = audit::audit(&store, &harness.ledger)?;
+        harness.ledger.add(&found);
+        if cycle % 5 == 4 {
+            harness.ledger.rebuild_mismatches += audit::lose_index(&store)?;
+        }
+        if cycle % 10 == 9 {
+            eprintln!(
+                "cycle {}: {} acknowledged, {} lost",
+                cycle + 1,
+                harness.ledger.acknowledged(),
+                harness.ledger.lost
+            );
+        }
+    }
+    harness.finish()?;
+    let reported = harness.report();
+    if options.keep {
+        eprintln!("the store is kept in {}", dir.keep().display());
+    }
+    reported
+}
+
+impl Harness<'_> {
+    /// Lets the process run until it was killed and enough was acknowledged.
+    fn cycle(&mut self, cycle: u64) -> Result<()> {
+        let before = self.ledger.acknowledged();
+        // Named points and moments by chance take turns; every point has its turn again and again.
+        let point = (cycle % 2 == 0).then(|| POINTS[(cycle / 2) as usize % POINTS.len()]);
+        if let Some(point) = point {
+            let count = if point.ends_with("opened") {
+                1
+            } else {
+                self.chance.u64(20..200)
+            };
+            self.life(cycle, Some((point, count)))?;
+        }
+        while self.ledger.acknowledged() - before < ACKNOWLEDGED_MIN {
+            self.life(cycle, None)?;
+        }
+        Ok(())
+    }
+
+    /// One life of the process: until its point kills it, or chance does.
+    fn life(&mut self, cycle: u64, point: Option<(&str, u64)>) -> Result<()> {
+        let seed = self.chance.u64(..);
+        let (mut child, lines) = self.spawn(seed, point, false)?;
+        let began = Instant::now();
+        let enough = self.ledger.acknowledged() + ACKNOWLEDGED_MIN;
+        let mut deadline = point.is_none().then(|| began + CYCLE_MAX);
+        loop {
+            let wait = deadline.map_or(CYCLE_MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            match lines.recv_timeout(wait) {
+                Ok(line) => self.ledger.note(&line),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if deadline.is_some()
+                && self.ledger.acknowledged() >= enough
+                && deadline.is_some_and(|at| at >= began + CYCLE_MAX)
+            {
+                // Enough was acknowledged: the end comes at some moment soon.
+                deadline = Some(Instant::now() + Duration::from_micros(self.chance.u64(0..150_000)));
+            }
+            if began.elapsed() > CYCLE_MAX {
+                let _ = child.kill();
+                bail!(
+                    "cycle {cycle}: the process neither died nor progressed for {CYCLE_MAX:?} (point {point:?})"
+                );
+            }
+        }
+        let struck = child.try_wait().context("looking at the process")?;
+        child.kill().context("killing the process")?;
+        let status = child.wait().context("waiting for the process")?;
+        for line in lines.iter() {
+            self.ledger.note(&line);
+        }
+        self.kills += 1;
+        match point {
+            Some((point, _)) if struck.is_some() || killed(status) => {
+                *self.by_point.entry(point.to_owned()).or_default() += 1;
+            }
+            _ => *self.by_point.entry("random".to_owned()).or_default() += 1,
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, seed: u64, point: Option<(&str, u64)>, drain: bool) -> Result<(Child, Receiver<String>)> {
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        command
+            .arg("crash-worker")
+            .arg("--store")
+            .arg(self.store)
+            .arg("--seed")
+            .arg(seed.to_string());
+        command.arg("--shards").arg(self.options.shards.to_string());
+        if let Some((point, count)) = point {
+            command
+                .arg("--point")
+                .arg(point)
+                .arg("--count")
+                .arg(count.to_string());
+        }
+        if let Some(sabotage) = &self.options.sabotage {
+            command.arg("--sabotage").arg(sabotage);
+        }
+        if drain {
+            command.arg("--drain");
+        }
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting the process")?;
+        let stdout = child.stdout.take().context("the process has an output")?;
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok((child, receiver))
+    }
+
+    /// Lets everything come to its end, undisturbed, and looks once more.
+    fn finish(&mut self) -> Result<()> {
+        let seed = self.chance.u64(..);
+        let (mut child, lines) = self.spawn(seed, None, true)?;
+        let began = Instant::now();
+        while let Ok(line) = lines.recv_timeout(CYCLE_MAX) {
+            self.ledger.note(&line);
+        }
+        if began.elapsed() > CYCLE_MAX * 3 {
+            let _ = child.kill();
+        }
+        let status = child.wait().context("waiting for the process")?;
+        if !status.success() {
+            self.ledger
+                .problems
+                .push(format!("the last process ended with {status}"));
+        }
+        let found = audit::audit(self.store, &self.ledger)?;
+        self.ledger.unfinished = found.open;
+        self.ledger.add(&found);
+        self.ledger.rebuild_mismatches += audit::lose_index(self.store)?;
+        Ok(())
+    }
+
+    fn report(&self) -> Result<()> {
+        let ledger = &self.ledger;
+        for problem in ledger.problems.iter().take(20) {
+            eprintln!("problem: {problem}");
+        }
+        let unstruck: Vec<&String> = self
+            .by_point
+            .iter()
+            .filter(|(_, kills)| **kills == 0)
+            .map(|(point, _)| point)
+            .collect();
+        println!(
+            "{}",
+            json!({
+                "cycles": self.options.cycles,
+                "shards": self.options.shards,
+                "kills": self.kills,
+                "kills_by_point": self.by_point,
+                "acknowledged": ledger.acknowledged(),
+                "lost": ledger.lost,
+                "terminal_twice": ledger.terminal_twice,
+                "lease_overlaps": ledger.lease_overlaps,
+                "rebuild_mismatches": ledger.rebuild_mismatches,
+                "unfinished": ledger.unfinished,
+            })
+        );
+        let wrong = ledger.lost
+            + ledger.terminal_twice
+            + ledger.lease_overlaps
+            + ledger.rebuild_mismatches
+            + ledger.unfinished;
+        if wrong > 0 {
+            bail!("{wrong} things are not as they were promised");
+        }
+        let enough = self.options.cycles >= 2 * POINTS.len() as u64;
+        if enough && !unstruck.is_empty() {
+            bail!("these points never struck: {unstruck:?}");
+        }
+        Ok(())
+    }
+}
+
+fn killed(status: std::process::ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    status.signal() == Some(9)
+}

@@ -1,0 +1,201 @@
+//! The process that is killed: it opens the store, makes load, and writes a line for every acknowledgement.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use abide::{Client, ClientError, Engine, Filter, OnConflict, Page, RunHandle, Status, StatusSet};
+use abide_runtime::points;
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::{audit, workload};
+
+/// What the process is told.
+#[derive(Args)]
+pub(crate) struct Options {
+    #[arg(long)]
+    store: PathBuf,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long)]
+    shards: u16,
+    #[arg(long)]
+    point: Option<String>,
+    #[arg(long, default_value_t = 1)]
+    count: u64,
+    #[arg(long)]
+    sabotage: Option<String>,
+    /// Make no new load; let everything end, then stop.
+    #[arg(long)]
+    drain: bool,
+}
+
+/// Tasks that make load at once.
+const LOADERS: u64 = 12;
+
+pub(crate) fn perform(options: &Options) -> Result<()> {
+    if let Some(point) = &options.point {
+        points::arm(point, options.count);
+    }
+    if options.sabotage.is_some() {
+        points::sabotage_ack_before_commit();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(serve(options))
+}
+
+async fn serve(options: &Options) -> Result<()> {
+    let url = format!("sqlite:{}", options.store.display());
+    let engine = Engine::open(&url)
+        .register(workload::plain())
+        .register(workload::signalled())
+        .register(workload::timed())
+        .register(workload::parent())
+        .register(workload::flaky())
+        .queue("default", 32)
+        .shards(options.shards)
+        .flush_after(200)
+        .start()
+        .await
+        .context("opening the engine")?;
+    let client = engine.client();
+    if options.drain {
+        drain(&client).await?;
+        engine.stop(Duration::from_secs(10)).await;
+        return Ok(());
+    }
+    let notes = Notes::default();
+    // Runs that earlier lives left behind need their signals, and end in this life.
+    let rest = client.clone();
+    let resumed = tokio::spawn(async move { feed(&rest).await });
+    let mut loaders = Vec::new();
+    for loader in 0..LOADERS {
+        let (client, notes) = (client.clone(), notes.clone());
+        let chance = fastrand::Rng::with_seed(options.seed ^ loader.wrapping_mul(0x9e37_79b9));
+        loaders.push(tokio::spawn(async move { load(&client, &notes, chance).await }));
+    }
+    for loader in loaders {
+        loader.await??;
+    }
+    resumed.await??;
+    Ok(())
+}
+
+/// Lines to the one outside, whole or not at all.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<()>>);
+
+impl Notes {
+    fn write(&self, words: &[&str]) {
+        let _held = self.0.lock();
+        let line = format!("{}\t.\n", words.join("\t"));
+        let mut out = std::io::stdout().lock();
+        // Whoever reads is gone only when this process is about to be.
+        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    }
+}
+
+async fn load(client: &Client, notes: &Notes, mut chance: fastrand::Rng) -> Result<()> {
+    loop {
+        let kind = chance.u8(0..10);
+        let run = match kind {
+            0..=3 => client.start("plain", &0u32).await?,
+            4 => client.start("timed", &0u32).await?,
+            5 => client.start("parent", &0u32).await?,
+            6 => client.start("flaky", &0u32).await?,
+            7 => {
+                let key = format!("k{}", chance.u32(0..20));
+                let start = client
+                    .start("plain", &0u32)
+                    .key(&key)
+                    .on_conflict(OnConflict::Reuse)
+                    .concurrency(&key, 1);
+                start.occupied(StatusSet::OPEN).await?
+            }
+            _ => client.start("signalled", &Vec::<u32>::new()).await?,
+        };
+        let id = run.id().to_string();
+        notes.write(&["started", &id]);
+        if kind >= 8 {
+            signal(&run, notes, &id, 1).await?;
+            if chance.u8(0..8) == 0 {
+                match run.cancel("by chance").await {
+                    Ok(()) => notes.write(&["cancelled", &id]),
+                    Err(ClientError::Refused(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                continue;
+            }
+            signal(&run, notes, &id, 2).await?;
+        }
+        let _ = run.result::<serde_json::Value>().await;
+        notes.write(&["ended", &id, &audit::ending(&run.show().await?)]);
+    }
+}
+
+async fn signal(run: &RunHandle, notes: &Notes, id: &str, number: u32) -> Result<()> {
+    let key = format!("{id}-{number}");
+    match run.signal("go", &number).dedup(&key).await {
+        Ok(_) => {
+            notes.write(&["signalled", id, &key]);
+            Ok(())
+        }
+        Err(ClientError::Refused(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives runs of earlier lives the signals they may still wait for.
+async fn feed(client: &Client) -> Result<()> {
+    let mut filter = Filter::default();
+    filter.statuses = vec![Status::AwaitingSignal];
+    let mut page = Page {
+        most: 200,
+        before: None,
+    };
+    loop {
+        let runs = client.list(&filter, &page)?;
+        let Some(last) = runs.last() else { return Ok(()) };
+        page.before = Some(last.run);
+        for listed in &runs {
+            for number in 1..=2u32 {
+                let key = format!("{}-{number}", listed.run);
+                let _ = client.run(listed.run).signal("go", &number).dedup(&key).await;
+            }
+        }
+    }
+}
+
+/// Waits until nothing is open any more.
+async fn drain(client: &Client) -> Result<()> {
+    let mut filter = Filter::default();
+    filter.statuses = Status::ALL
+        .into_iter()
+        .filter(|status| !status.is_terminal())
+        .collect();
+    loop {
+        feed(client).await?;
+        let open = client.list(
+            &filter,
+            &Page {
+                most: 1,
+                before: None,
+            },
+        )?;
+        let Some(first) = open.first() else { return Ok(()) };
+        let ended = client.run(first.run);
+        let _ = tokio::time::timeout(Duration::from_secs(20), ended.result::<serde_json::Value>())
+            .await
+            .with_context(|| {
+                format!(
+                    "{} does not end: it is {} at {:?}",
+                    first.run, first.status, first.step
+                )
+            })?;
+    }
+}
