@@ -1,7 +1,7 @@
 //! The written form of an index row: what is checked when a run is read by it.
 
 use abide_kernel::shard::Record;
-use abide_kernel::{Run, RunId, Seq};
+use abide_kernel::{Row, Run, RunId, Seq};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{Fault, StoredRun};
@@ -21,15 +21,38 @@ pub(crate) struct RawRecord {
 }
 
 impl RawRecord {
-    /// The run, if its index row is as it was written.
-    pub(crate) fn decode(&self) -> Result<StoredRun, Fault> {
+    /// The run, if its index row is as it was written. One without a checkpoint is folded from its journal.
+    pub(crate) fn decode(
+        &self,
+        journal: impl FnOnce(Seq) -> Result<Vec<Row>, Fault>,
+    ) -> Result<StoredRun, Fault> {
         if self.sum() != self.checksum {
             return Err(self.damaged("its checksum does not match"));
+        }
+        if self.checkpoint.is_empty() {
+            return self.fold(&journal(Seq(self.head))?);
         }
         let run: Run = serde_json::from_slice(&self.checkpoint)
             .map_err(|error| self.damaged(&format!("its checkpoint does not decode: {error}")))?;
         if run.id != self.run || run.rev.0 != self.rev {
             return Err(self.damaged("its checkpoint is of another run or revision"));
+        }
+        Ok(StoredRun {
+            run,
+            head: Seq(self.head),
+        })
+    }
+
+    fn fold(&self, rows: &[Row]) -> Result<StoredRun, Fault> {
+        let Some((first, rest)) = rows.split_first() else {
+            return Err(self.damaged("it has neither a checkpoint nor a journal"));
+        };
+        let mut run = Run::begin(first).map_err(|bad| self.damaged(&bad.to_string()))?;
+        for row in rest {
+            run.apply_row(row);
+        }
+        if run.rev.0 != self.rev {
+            return Err(self.damaged("its journal ends at another revision"));
         }
         Ok(StoredRun {
             run,

@@ -359,6 +359,6 @@ pub struct Record {
     pub ready: Option<(i32, Timestamp, Seq)>,
     /// Whether it only holds a key for a run elsewhere.
     pub reservation: bool,
-    /// Its folded state, as JSON.
+    /// Its folded state, as JSON; empty when its journal is to be folded instead.
     pub checkpoint: Vec<u8>,
 }

@@ -8,6 +8,9 @@ use super::command::Record;
 use super::ready::{LaneId, LaneKey, Order};
 use crate::{Cursor, Phase, Run, Seq, Timestamp};
 
+/// Rows up to which the journal of a run that has ended stands in for its checkpoint.
+const FOLDED_ROWS_MAX: u64 = 64;
+
 /// Where a cursor stands in the ready work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -121,7 +124,16 @@ impl Resident {
         !self.dirty && !placed && self.run.cursors.iter().all(parked)
     }
 
-    /// The run's index row. The checkpoint is its folded state.
+    /// The run's folded state. A run that has ended after a few rows has none: it is seldom asked for, and its journal
+    /// tells it as well.
+    fn checkpoint(&self) -> alloc::vec::Vec<u8> {
+        if self.run.end.is_some() && self.run.rev.0 <= FOLDED_ROWS_MAX {
+            return alloc::vec::Vec::new();
+        }
+        serde_json::to_vec(&self.run).unwrap_or_default()
+    }
+
+    /// The run's index row.
     pub(crate) fn record(&self) -> Record {
         let run = &self.run;
         let spec = &run.started.spec;
@@ -154,7 +166,7 @@ impl Resident {
             due: run.next_due(),
             ready,
             reservation: run.is_reservation(),
-            checkpoint: serde_json::to_vec(run).unwrap_or_default(),
+            checkpoint: self.checkpoint(),
         }
     }
 }

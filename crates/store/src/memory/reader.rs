@@ -9,7 +9,7 @@ use super::lock;
 use super::state::State;
 use crate::counts::Counts;
 use crate::listing::prefix_range;
-use crate::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun, journal};
+use crate::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun};
 
 /// A view of a store in memory that never writes.
 #[derive(Debug)]
@@ -54,11 +54,7 @@ impl Reader for MemoryReader {
 
     fn journal(&mut self, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault> {
         let shard = self.map.home(run.slot());
-        let state = self.read();
-        let rows = &state.shards[usize::from(shard.0)].rows;
-        journal::follow(shard, run, head, from, |seq| {
-            Ok(rows.get(seq.0 as usize - 1).cloned())
-        })
+        self.read().journal(shard, run, head, from)
     }
 
     fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {

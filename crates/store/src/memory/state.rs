@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, Record};
-use abide_kernel::{RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Timestamp};
+use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Timestamp};
 
 use super::faults::Script;
 use crate::row::RawRow;
@@ -250,8 +250,25 @@ impl State {
     }
 
     pub(super) fn read_run(&self, run: RunId) -> Result<Option<StoredRun>, Fault> {
-        let raw = |indexed: &Indexed| indexed.raw().decode();
+        let raw = |indexed: &Indexed| {
+            let shard = indexed.shard;
+            indexed.raw().decode(|head| self.journal(shard, run, head, 0))
+        };
         self.runs.get(&run).map(raw).transpose()
+    }
+
+    /// A run's rows from `head` back to the first, without those whose revision is below `from`, in order.
+    pub(super) fn journal(
+        &self,
+        shard: ShardId,
+        run: RunId,
+        head: Seq,
+        from: u64,
+    ) -> Result<Vec<Row>, Fault> {
+        let rows = &self.shards[usize::from(shard.0)].rows;
+        journal::follow(shard, run, head, from, |seq| {
+            Ok(rows.get(seq.0 as usize - 1).cloned())
+        })
     }
 
     pub(super) fn read_key(&self, identity: &str) -> Option<RunId> {

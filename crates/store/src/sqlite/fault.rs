@@ -53,3 +53,43 @@ fn kind(error: &Error) -> FaultKind {
         _ => FaultKind::Refused,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(code: std::ffi::c_int) -> Error {
+        Error::SqliteFailure(ffi::Error::new(code), None)
+    }
+
+    /// The ground of D36: inside a transaction a failed write is fatal, what is short is refused, and a commit that
+    /// failed is refused only when SQLite knows that it did not happen.
+    #[test]
+    fn what_may_follow_depends_on_what_failed() {
+        let nowhere = FaultKind::Corrupt {
+            run: None,
+            position: None,
+        };
+        let (fatal, refused) = (FaultKind::Fatal, FaultKind::Refused);
+        let expected = [
+            (ffi::SQLITE_FULL, refused, refused),
+            (ffi::SQLITE_BUSY, refused, refused),
+            (ffi::SQLITE_BUSY_SNAPSHOT, refused, refused),
+            (ffi::SQLITE_CONSTRAINT_PRIMARYKEY, refused, fatal),
+            (ffi::SQLITE_NOMEM, refused, fatal),
+            (ffi::SQLITE_IOERR_READ, refused, fatal),
+            (ffi::SQLITE_IOERR_WRITE, fatal, fatal),
+            (ffi::SQLITE_IOERR_FSYNC, fatal, fatal),
+            (ffi::SQLITE_IOERR_DIR_FSYNC, fatal, fatal),
+            (ffi::SQLITE_CORRUPT, nowhere, fatal),
+            (ffi::SQLITE_NOTADB, FaultKind::Unusable, fatal),
+            (ffi::SQLITE_READONLY_DBMOVED, FaultKind::Unusable, fatal),
+        ];
+        for (code, inside, at_commit) in expected {
+            assert_eq!(fault("trying", failure(code)).kind, inside, "{code}");
+            assert_eq!(commit_fault("trying", failure(code)).kind, at_commit, "{code}");
+        }
+        let wrong = Error::InvalidColumnType(0, "rev".into(), rusqlite::types::Type::Null);
+        assert_eq!(fault("trying", wrong).kind, nowhere);
+    }
+}

@@ -157,7 +157,7 @@ impl Store for SqliteStore {
     }
 
     fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault> {
-        read::read_run(self.read(), run)
+        read::read_run(self.read(), self.map, run)
     }
 
     fn read_key(&mut self, identity: &str) -> Result<Option<RunId>, Fault> {

@@ -1,7 +1,7 @@
 //! Reading rows and index rows back, each against its checksum.
 
 use abide_kernel::envelope::Envelope;
-use abide_kernel::{Rev, RunId, Seq, ShardId, Timestamp};
+use abide_kernel::{Rev, Row, RunId, Seq, ShardId, ShardMap, Timestamp};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -103,7 +103,28 @@ pub(super) fn scan(
     Ok(journal::in_order(shard, after, rows.into_iter()))
 }
 
-pub(super) fn read_run(connection: &Connection, run: RunId) -> Result<Option<StoredRun>, Fault> {
+/// A run's rows from `head` back to the first, without those whose revision is below `from`, in order.
+pub(super) fn journal(
+    connection: &Connection,
+    shard: ShardId,
+    run: RunId,
+    head: Seq,
+    from: u64,
+) -> Result<Vec<Row>, Fault> {
+    let doing = |error| fault("reading a run's journal", error);
+    let sql = format!("SELECT {ROW_COLUMNS} FROM journal WHERE position = ?1");
+    let mut statement = connection.prepare_cached(&sql).map_err(doing)?;
+    journal::follow(shard, run, head, from, |seq| {
+        let found = statement.query_row([position(shard, seq)], |row| Ok(raw_row(row)));
+        found.optional().map_err(doing)?.transpose()
+    })
+}
+
+pub(super) fn read_run(
+    connection: &Connection,
+    map: ShardMap,
+    run: RunId,
+) -> Result<Option<StoredRun>, Fault> {
     let doing = |error| fault("reading a run", error);
     let mut statement = connection
         .prepare_cached(
@@ -118,7 +139,11 @@ pub(super) fn read_run(connection: &Connection, run: RunId) -> Result<Option<Sto
         .optional()
         .map_err(doing)?;
     found
-        .map(|record| record.and_then(|record| record.decode()))
+        .map(|record| {
+            record.and_then(|record| {
+                record.decode(|head| journal(connection, map.home(run.slot()), run, head, 0))
+            })
+        })
         .transpose()
 }
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use abide_kernel::envelope::{DeadEnvelope, Envelope};
 use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap, Timestamp};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, params};
 
 use super::fault::fault;
 use super::list::list;
-use super::{limit, open, position, read, schema};
+use super::{limit, open, read, schema};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
 use crate::{
-    DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun, journal,
+    DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun,
 };
 
 /// A view of a SQLite store that never writes.
@@ -71,18 +71,11 @@ impl Reader for SqliteReader {
     }
 
     fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault> {
-        read::read_run(self.read(), run)
+        read::read_run(self.read(), self.map, run)
     }
 
     fn journal(&mut self, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault> {
-        let doing = |error| fault("reading a run's journal", error);
-        let shard = self.map.home(run.slot());
-        let sql = format!("SELECT {} FROM journal WHERE position = ?1", read::ROW_COLUMNS);
-        let mut statement = self.read().prepare_cached(&sql).map_err(doing)?;
-        journal::follow(shard, run, head, from, |seq| {
-            let found = statement.query_row([position(shard, seq)], |row| Ok(read::raw_row(row)));
-            found.optional().map_err(doing)?.transpose()
-        })
+        read::journal(self.read(), self.map.home(run.slot()), run, head, from)
     }
 
     fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
