@@ -135,6 +135,10 @@ pub fn deadlines_come_in_pages_that_end_between_instants(fixture: &mut dyn Fixtu
                 "a page that begins somewhere holds something"
             );
             assert!(due.more_from.is_none() || due.entries.len() >= page);
+            assert!(
+                due.more_from.is_none_or(|next| next > at),
+                "it must come to an end"
+            );
             found.extend(due.entries);
             from = due.more_from;
         }
