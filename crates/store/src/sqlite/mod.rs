@@ -14,6 +14,7 @@ mod fault;
 mod flush;
 mod owner;
 
+mod check;
 mod list;
 #[cfg(test)]
 mod plans;

@@ -9,12 +9,10 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::fault::fault;
 use super::list::list;
-use super::{limit, open, read, schema};
+use super::{check, limit, open, read, schema};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
-use crate::{
-    DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun,
-};
+use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun};
 
 /// A view of a SQLite store that never writes.
 #[derive(Debug)]
@@ -39,6 +37,22 @@ impl SqliteReader {
             map,
             counts,
         })
+    }
+
+    /// What is wrong with the file below its rows, and with messages that wait in it.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn integrity(&self) -> Result<Vec<String>, Fault> {
+        check::integrity(self.read(), self.map)
+    }
+
+    /// Tables, indexes and views that are not as this release makes them.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn drift(&self) -> Result<Vec<String>, Fault> {
+        check::drift(self.read())
     }
 
     fn read(&self) -> &Connection {
