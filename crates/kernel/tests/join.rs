@@ -47,7 +47,7 @@ fn a_child_counts_once_however_often_word_comes() {
     let parent = world.start(flow());
     world.claim("w1", 1);
     let spec = elsewhere(&world, parent);
-    world.ask(complete(&world, parent, spawn(vec![spec.clone(), flow()])));
+    world.ask(complete(&world, parent, spawn(vec![spec, flow()])));
     let [far, near] = children(&world, parent)[..] else {
         panic!("two children")
     };
@@ -157,7 +157,7 @@ fn children_begin_with_the_park() {
     world.claim("w1", 1);
     let spawned = complete(&world, parent, spawn(vec![flow(), flow()]));
     world.held = true;
-    world.submit(spawned.clone());
+    world.submit(spawned);
     assert_eq!(world.claim("w1", 9), 2, "decided, and not dispatched");
     assert!(!world.dispatches.keys().any(|run| *run != parent));
     world.held = false;

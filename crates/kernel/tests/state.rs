@@ -50,7 +50,7 @@ fn a_checkpoint_is_enough_to_resume() {
     // Nothing but the checkpoint: another world goes on from it.
     let mut other = World::new(1);
     other.join(Hand::new("w1", &["flow"]));
-    other.shards[0].adopt(fold_of(&record), record.head);
+    other.shards[0].adopt(fold_of(&world.disks[0], &record), record.head);
     let request = other.request();
     other.held = true;
     other.submit(signal(run, "go", request));

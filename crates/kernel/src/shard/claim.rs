@@ -70,6 +70,8 @@ impl Shard {
             // A first claim pins its run, which may move the run's other attempts to a lane that is new.
             self.refresh_lanes(worker);
         }
+        // A claim may free a key that is held elsewhere, and word of it belongs to the same batch.
+        self.pump();
         claimed
     }
 

@@ -11,20 +11,11 @@ use crate::limits::DUE_WINDOW_MAX;
 use crate::{RunId, Timestamp};
 
 /// The deadlines of a shard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Deadlines {
     entries: BTreeSet<(Timestamp, RunId)>,
     /// Deadlines of runs outside memory beyond this instant are only in the store. `None`: there are none.
     horizon: Option<Timestamp>,
-}
-
-impl Default for Deadlines {
-    fn default() -> Self {
-        Self {
-            entries: BTreeSet::new(),
-            horizon: None,
-        }
-    }
 }
 
 impl Deadlines {

@@ -25,6 +25,8 @@ impl Shard {
         for fact in &transition.facts {
             resident.run.apply(fact, meta);
         }
+        let freed = freed_elsewhere(&resident.run, key_freed);
+        self.messages.extend(freed);
         let rev = Rev(resident.run.rev.0 + 1);
         resident.run.rev = rev;
         let row = Row {
@@ -38,7 +40,6 @@ impl Shard {
         resident.head = seq;
         self.push_row(id, row);
         self.settle(id);
-        self.tell_freed(id, key_freed);
         self.tell_scheduled(id);
         self.tell_revoked(id, running.as_slice());
     }
@@ -56,12 +57,12 @@ impl Shard {
         };
         match Run::begin(&row) {
             Ok(run) => {
+                self.messages.extend(freed_elsewhere(&run, false));
                 let before = self.runs.insert(id, Box::new(Resident::new(run, seq)));
                 debug_assert!(before.is_none(), "a run begins once");
                 self.recent.remember(id);
                 self.push_row(id, row);
                 self.settle(id);
-                self.tell_freed(id, false);
                 self.tell_scheduled(id);
             }
             Err(bad) => self.bug = Some(alloc::format!("{id}: {bad}")),
@@ -98,8 +99,8 @@ impl Shard {
             resident.run.apply(fact, meta);
         }
         row.facts.extend(facts);
+        self.messages.extend(freed_elsewhere(&resident.run, key_freed));
         self.settle(id);
-        self.tell_freed(id, key_freed);
     }
 
     fn push_row(&mut self, id: RunId, row: Row) {
@@ -210,18 +211,6 @@ impl Shard {
         }
     }
 
-    /// Tells the record that holds the run's key elsewhere when the run has left the statuses that occupy it.
-    fn tell_freed(&mut self, id: RunId, before: bool) {
-        let Some(resident) = self.runs.get(&id) else {
-            return;
-        };
-        if let (true, false, Some(reservation)) =
-            (resident.run.key_freed, before, resident.run.started.reservation)
-        {
-            self.messages.push_back(Message::KeyFreed { reservation });
-        }
-    }
-
     fn settle_end(&mut self, id: RunId) {
         if self.watchers.is_empty() {
             return;
@@ -297,6 +286,12 @@ impl Shard {
         debug_assert!(slot.0 < SLOTS, "a slot has twelve bits");
         self.config.map.home(slot)
     }
+}
+
+/// Word to the record that holds the run's key elsewhere, when the run has just left the statuses that occupy it.
+fn freed_elsewhere(run: &Run, before: bool) -> Option<Message> {
+    let reservation = run.started.reservation.filter(|_| run.key_freed && !before)?;
+    Some(Message::KeyFreed { reservation })
 }
 
 /// The numbers of the claims that are held on the run.

@@ -94,7 +94,7 @@ pub fn check(world: &World) {
             if let (Some(record), false) = (disk.index.get(&id), again) {
                 let folded = fold_to(&disk.rows, id, record.rev).expect("a fold");
                 assert_eq!(
-                    json(&fold_of(record)),
+                    json(&fold_of(disk, record)),
                     json(&folded),
                     "a checkpoint is the fold to its rev"
                 );

@@ -198,7 +198,7 @@ impl World {
                 .any(|row| row.run == *run && row.seq > disk.through)
         };
         for (id, record) in &disk.index {
-            let run = fold_of(record);
+            let run = fold_of(disk, record);
             let held = run
                 .cursors
                 .iter()
@@ -362,7 +362,7 @@ impl World {
         match load {
             Load::Run(id) => {
                 let loaded = disk.index.get(&id).map_or(Loaded::Missing, |record| {
-                    Loaded::Run(Box::new(fold_of(record)), record.head)
+                    Loaded::Run(Box::new(fold_of(disk, record)), record.head)
                 });
                 shard.loaded_run(self.now, id, loaded);
             }
@@ -374,7 +374,7 @@ impl World {
                 shard.loaded_key(
                     self.now,
                     &identity,
-                    holder.map(|record| (fold_of(record), record.head)),
+                    holder.map(|record| (fold_of(disk, record), record.head)),
                 );
             }
             Load::Due { from } => {
@@ -481,8 +481,12 @@ impl World {
     }
 }
 
-/// The run as a checkpoint keeps it.
-pub fn fold_of(record: &Record) -> Run {
+/// The run as its checkpoint keeps it, or, where that is left out, as its journal does.
+pub fn fold_of(disk: &Disk, record: &Record) -> Run {
+    if record.checkpoint.is_empty() {
+        let rows = &disk.rows[..record.head.0 as usize];
+        return check::fold(rows, record.run).expect("a journal");
+    }
     serde_json::from_slice(&record.checkpoint).expect("a checkpoint")
 }
 
