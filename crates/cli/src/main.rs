@@ -1,39 +1,108 @@
 //! Abide at a terminal: run, inspect, repair, measure.
 
 mod bench;
+mod commands;
+mod failure;
+mod input;
+mod interrupt;
+mod options;
+mod place;
+mod screen;
+mod text;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use failure::{Exit, Failure, Outcome};
+use options::{AsJson, Format, Globals};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Durable execution: programs that survive crashes, deploys and month-long waits.
 #[derive(Debug, Parser)]
-#[command(name = "abide", version)]
+#[command(name = "abide", version, after_help = EXAMPLES)]
 struct Cli {
+    #[command(flatten)]
+    globals: Globals,
     #[command(subcommand)]
     command: Verb,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  abide demo                                   see a workflow survive being killed
+  abide run list --status failed               what went wrong
+  abide run explain run_0193                   why a run does not move
+  abide run signal run_0193 paid --payload '{\"amount\":5}'
+  abide -o jsonl run history run_0193          for jq
+
+Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 the run failed (--wait), 5 timeout or unknown, 130 interrupted";
+
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Runs: list, show, history, explain, start, signal, cancel, purge.
+    Run(commands::run::Command),
+    /// Attempts and messages that were set aside: list, requeue, discard.
+    DeadLetter(commands::dead_letter::Command),
+    /// The store itself: check, stats, migrate.
+    Store(commands::store::Command),
+    /// Look for what needs a person: expired claims, overdue timers, dead letters, foreign programs.
+    Doctor(commands::doctor::Doctor),
+    /// Watch a workflow survive being killed again and again.
+    Demo(commands::demo::Demo),
+    /// The process that the demo kills.
+    #[command(hide = true)]
+    DemoWorker(commands::demo::DemoWorker),
     /// Measure the engine against what the same store can do raw.
     #[command(subcommand)]
     Bench(bench::Bench),
 }
 
-fn main() -> std::process::ExitCode {
-    match Cli::parse().command {
-        Verb::Bench(bench) => report(bench.measure()),
+impl Verb {
+    fn as_json(&self) -> Option<AsJson> {
+        match self {
+            Self::Run(run) => Some(run.json),
+            Self::DeadLetter(dead_letter) => Some(dead_letter.json),
+            Self::Store(store) => Some(store.json),
+            Self::Doctor(doctor) => Some(doctor.json),
+            Self::Demo(demo) => Some(demo.json),
+            Self::DemoWorker(_) | Self::Bench(_) => None,
+        }
     }
 }
 
-fn report(result: anyhow::Result<()>) -> std::process::ExitCode {
-    match result {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            std::process::ExitCode::FAILURE
+fn main() -> ExitCode {
+    let Cli { globals, command } = Cli::parse();
+    let globals = command
+        .as_json()
+        .map_or_else(|| globals.clone(), |json| json.applied(&globals));
+    let format = globals.output;
+    let outcome = match command {
+        Verb::Run(run) => run.perform(&globals),
+        Verb::DeadLetter(dead_letter) => dead_letter.perform(&globals),
+        Verb::Store(store) => store.perform(&globals),
+        Verb::Doctor(doctor) => doctor.perform(&globals),
+        Verb::Demo(demo) => demo.perform(&globals),
+        Verb::DemoWorker(worker) => worker.perform(),
+        Verb::Bench(bench) => bench.measure().map(|()| Exit::Ok).map_err(Failure::from),
+    };
+    report(outcome, format)
+}
+
+fn report(outcome: Outcome, format: Format) -> ExitCode {
+    let exit = match outcome {
+        Ok(exit) => exit,
+        Err(failure) if failure.is_closed_pipe() => Exit::Ok,
+        Err(failure) if format == Format::Text => {
+            eprint!("{}", failure.text());
+            failure.exit
         }
-    }
+        Err(failure) => {
+            eprintln!("{}", failure.json());
+            failure.exit
+        }
+    };
+    ExitCode::from(exit as u8)
 }

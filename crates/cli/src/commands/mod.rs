@@ -1,0 +1,7 @@
+//! The verbs, one file each, under their nouns.
+
+pub(crate) mod dead_letter;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod run;
+pub(crate) mod store;

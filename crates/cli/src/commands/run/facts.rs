@@ -1,0 +1,187 @@
+//! Facts in words: one line for what one transition made true.
+
+use abide_kernel::{
+    After, ChildAnswer, Cursor, Fact, Meta, Outcome, Row, Run, Scheduled, Started, Timestamp, Wait, WaitKind,
+    WakeReason,
+};
+
+use super::history::brief;
+use crate::text::span;
+
+/// What a row says, given the run before it.
+pub(crate) fn words(before: Option<&Run>, row: &Row) -> String {
+    let meta = Meta {
+        seq: row.seq,
+        at: row.at,
+    };
+    let mut run = before.cloned();
+    let mut parts: Vec<String> = Vec::new();
+    for fact in &row.facts {
+        let said = say(run.as_ref(), fact, row.at);
+        if !said.is_empty() {
+            parts.push(said);
+        }
+        match &mut run {
+            Some(run) => run.apply(fact, meta),
+            None => run = Run::begin(row).ok(),
+        }
+    }
+    if parts.is_empty() {
+        let kinds: Vec<&str> = row.facts.iter().map(Fact::kind).collect();
+        return if kinds.is_empty() {
+            "emptied by a purge".into()
+        } else {
+            kinds.join(", ")
+        };
+    }
+    parts.join("; ")
+}
+
+fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
+    match fact {
+        Fact::Started(started) => say_started(started),
+        Fact::Pinned(pinned) => format!(
+            "pinned to definition {}, which begins with {}",
+            pinned.fingerprint, pinned.step
+        ),
+        Fact::Scheduled(scheduled) => say_scheduled(run, scheduled, at),
+        Fact::Notified(_) => "the notifier was told".into(),
+        Fact::Claimed(claimed) => {
+            let again = cursor(run, claimed.cursor).and_then(|cursor| cursor.claimant.as_ref());
+            match claimed.by.as_ref().or(again) {
+                Some(by) => format!("claimed by {} (claim {})", by.owner, claimed.claim),
+                None => format!("claimed (claim {})", claimed.claim),
+            }
+        }
+        Fact::Heartbeat(beat) => format!(
+            "lease of claim {} lasts {} more",
+            beat.claim,
+            span(beat.lease_until.since(at))
+        ),
+        Fact::Expired(lost) => format!("claim {} was lost with its worker", lost.claim),
+        Fact::Returned(back) => format!("claim {} was given back unused", back.claim),
+        Fact::Completed(completed) => {
+            let handled = completed
+                .error
+                .as_ref()
+                .map(|error| format!(" after {error}"))
+                .unwrap_or_default();
+            format!(
+                "{} returned {}{handled}",
+                step(run, completed.cursor),
+                say_outcome(&completed.outcome)
+            )
+        }
+        Fact::Failed(failed) => {
+            let again = match failed.retry_at {
+                Some(retry_at) => format!("tried again in {}", span(retry_at.since(at))),
+                None => "not tried again".into(),
+            };
+            format!("{} failed: {}; {again}", step(run, failed.cursor), failed.error)
+        }
+        Fact::Applied(applied) => match &applied.then {
+            After::Wait(wait) => say_wait(wait, at),
+            After::Arrived => "the signal had arrived already".into(),
+            After::Step | After::Replay | After::Continue | After::Finished => String::new(),
+        },
+        Fact::SignalReceived(signal) => format!("signal {} arrived: {}", signal.name, brief(&signal.payload)),
+        Fact::Woken(woken) => format!("woken by {}", say_reason(woken.by)),
+        Fact::ChildStarted(child) => format!(
+            "asked for child {} of {} v{}",
+            child.child, child.workflow, child.version
+        ),
+        Fact::ChildAnswered(answered) => match &answered.answer {
+            ChildAnswer::Existing(other) => {
+                format!("child {} was not started: {other} has its key", answered.child)
+            }
+            ChildAnswer::Rejected(reason) => format!("child {} was not started: {reason}", answered.child),
+        },
+        Fact::ChildEnded(ended) => format!("child {} ended as {}", ended.child, ended.status),
+        Fact::ParentPurged => "the parent's record is gone".into(),
+        Fact::Ended(ended) => {
+            let why = ended
+                .error
+                .as_ref()
+                .map(|error| format!(": {error}"))
+                .unwrap_or_default();
+            format!("ended as {}{why}", ended.status)
+        }
+        Fact::DeadLettered(dead) => format!("set aside as a dead letter: {}", dead.reason),
+        Fact::Requeued(_) => "the dead letter was put back".into(),
+        Fact::Anomaly(anomaly) => format!("anomaly {}: {}", anomaly.kind, anomaly.detail),
+        Fact::Purged => "its record was removed".into(),
+        Fact::Compacted(run) => format!("compacted at rev {}", run.rev.0),
+    }
+}
+
+fn say_started(started: &Started) -> String {
+    let spec = &started.spec;
+    if let Some(run) = started.reserves {
+        return format!("holds a key for {run}");
+    }
+    let mut said = format!("started {} v{}", spec.workflow, spec.version);
+    if let Some(key) = &spec.key {
+        said.push_str(&format!(" as {}", key.key));
+    }
+    if let Some(parent) = &started.parent {
+        said.push_str(&format!(" by {} at {}", parent.run, parent.step));
+    }
+    said.push_str(&format!(" with {}", brief(&spec.input)));
+    said
+}
+
+/// Only what is not plain from the rest: an attempt that may be claimed at once is claimed or waits in line.
+fn say_scheduled(run: Option<&Run>, scheduled: &Scheduled, at: Timestamp) -> String {
+    let name = scheduled
+        .step
+        .as_deref()
+        .map(str::to_owned)
+        .unwrap_or_else(|| step(run, scheduled.cursor));
+    match scheduled.visible_at {
+        Some(visible_at) if visible_at > at => format!("{name} is due in {}", span(visible_at.since(at))),
+        _ => format!("{name} is due"),
+    }
+}
+
+fn say_outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Next { step, .. } => format!("next {step}"),
+        Outcome::Replay { delay_ms, .. } => format!("replay in {}", span(*delay_ms)),
+        Outcome::Await { .. } => "await".into(),
+        Outcome::Sleep { .. } => "sleep".into(),
+        Outcome::Spawn { children, then, .. } => format!("spawn {} children, then {then}", children.len()),
+        Outcome::Done { result } => format!("done {}", brief(result)),
+        Outcome::Stop { error } => format!("stop: {error}"),
+        Outcome::ContinueAsNew { .. } => "continue_as_new".into(),
+    }
+}
+
+fn say_wait(wait: &Wait, at: Timestamp) -> String {
+    let until = wait.until.map(|until| span(until.since(at)));
+    match (&wait.kind, until) {
+        (WaitKind::Signal { names, .. }, None) => format!("waits for signal {}", names.join(" or ")),
+        (WaitKind::Signal { names, .. }, Some(until)) => {
+            format!("waits for signal {}, at most {until}", names.join(" or "))
+        }
+        (WaitKind::Timer, until) => format!("sleeps {}", until.unwrap_or_default()),
+        (WaitKind::Children(barrier), _) => format!("waits for {} children", barrier.pending),
+    }
+}
+
+fn say_reason(reason: WakeReason) -> &'static str {
+    match reason {
+        WakeReason::Signal => "a signal",
+        WakeReason::Timer => "its timer",
+        WakeReason::Children => "its children",
+        WakeReason::Deadline => "the wait's deadline",
+    }
+}
+
+fn cursor(run: Option<&Run>, index: u16) -> Option<&Cursor> {
+    run.and_then(|run| run.cursors.get(usize::from(index)))
+}
+
+fn step(run: Option<&Run>, index: u16) -> String {
+    let name = cursor(run, index).and_then(|cursor| cursor.step.as_deref());
+    name.unwrap_or("the first step").to_owned()
+}

@@ -1,0 +1,62 @@
+//! `abide run …`: one execution of a workflow, looked at or changed.
+
+mod cancel;
+mod explain;
+mod facts;
+mod history;
+mod list;
+mod purge;
+mod show;
+mod signal;
+mod start;
+mod surroundings;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Outcome;
+use crate::options::{AsJson, Globals};
+
+/// Runs: list, show, history, explain, start, signal, cancel, purge.
+#[derive(Debug, Args)]
+pub(crate) struct Command {
+    #[command(flatten)]
+    pub(crate) json: AsJson,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List runs, newest first.
+    #[command(visible_alias = "ls")]
+    List(list::List),
+    /// Show where a run stands.
+    Show(show::Show),
+    /// Tell what happened to a run, fact by fact.
+    History(history::History),
+    /// Say why a run does not move, and what would move it.
+    Explain(explain::Explain),
+    /// Start a run of a workflow; an engine that has its code executes it.
+    Start(start::Start),
+    /// Send a named signal to a run.
+    Signal(signal::Signal),
+    /// End a run from outside.
+    Cancel(cancel::Cancel),
+    /// Remove the record of a run that has ended.
+    Purge(purge::Purge),
+}
+
+impl Command {
+    pub(crate) fn perform(self, globals: &Globals) -> Outcome {
+        match self.verb {
+            Verb::List(list) => list.perform(globals),
+            Verb::Show(show) => show.perform(globals),
+            Verb::History(history) => history.perform(globals),
+            Verb::Explain(explain) => explain.perform(globals),
+            Verb::Start(start) => start.perform(globals),
+            Verb::Signal(signal) => signal.perform(globals),
+            Verb::Cancel(cancel) => cancel.perform(globals),
+            Verb::Purge(purge) => purge.perform(globals),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! `abide run start`: a run begins without its code. Name and version are pinned now, the definition at the first
+//! claim.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::transition::start::StartAnswer;
+use abide_kernel::{Concurrency, OnConflict, RequestId, RunId, StartSpec, Status, StatusSet, UniqueKey};
+use abide_runtime::new_request;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::failure::{Exit, Failure, Outcome};
+use crate::input::{duration, payload};
+use crate::interrupt::Interrupt;
+use crate::options::Globals;
+use crate::place::Place;
+use crate::screen::Screen;
+use crate::text::safe_json;
+
+/// Between two looks at a run that another process executes.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Start a run of a workflow; an engine that has its code executes it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  abide run start greet --input '{\"name\":\"Ada\"}'
+  abide run start checkout --input-file order.json --key order-17 --on-conflict reuse
+  jq .order big.json | abide run start checkout --input -
+  abide run start report --delay 1h --wait --timeout 2h")]
+pub(crate) struct Start {
+    /// The workflow's name
+    workflow: String,
+    /// The input as JSON, or - for standard input; null if absent
+    #[arg(long, value_name = "JSON", conflicts_with = "input_file")]
+    input: Option<String>,
+    /// A file that holds the input as JSON
+    #[arg(long, value_name = "FILE")]
+    input_file: Option<PathBuf>,
+    /// A business key: at most one open run of the workflow has it
+    #[arg(long)]
+    key: Option<String>,
+    /// What to do when the key is taken
+    #[arg(long, value_enum, default_value = "reject", requires = "key")]
+    on_conflict: Conflict,
+    /// The workflow's version
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    version: u32,
+    /// The queue whose workers may claim it
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    queue: String,
+    /// Lower comes first
+    #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true)]
+    priority: i32,
+    /// At most N attempts of runs with this key at once; 1 without :N
+    #[arg(long, value_name = "KEY[:N]", value_parser = concurrency)]
+    concurrency: Option<Concurrency>,
+    /// Not before so long from now
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    delay: Option<Duration>,
+    /// The whole run must have ended within this time, or it fails
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    deadline: Option<Duration>,
+    /// A word to find the run by
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
+    /// The request id; sending the same start again with the same id gives the first answer
+    #[arg(long, value_name = "req_ID")]
+    request: Option<RequestId>,
+    /// Wait until it has ended; exit 4 if it did not end well
+    #[arg(long)]
+    wait: bool,
+    /// Wait no longer than this; exit 5 then
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Conflict {
+    /// Say that it was rejected, and by which run
+    Reject,
+    /// Answer with the run that has the key, if its input is the same
+    Reuse,
+}
+
+fn concurrency(text: &str) -> Result<Concurrency, String> {
+    let (key, limit) = match text.rsplit_once(':') {
+        Some((key, limit)) if !limit.is_empty() && limit.bytes().all(|byte| byte.is_ascii_digit()) => (
+            key,
+            limit
+                .parse()
+                .map_err(|_| format!("{limit} is too large a number"))?,
+        ),
+        _ => (text, 1),
+    };
+    Ok(Concurrency {
+        key: key.into(),
+        limit,
+    })
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+impl Start {
+    pub(super) fn perform(self, globals: &Globals) -> Outcome {
+        let screen = Screen::new(globals);
+        let place = Place::of(globals)?;
+        let spec = self.spec(globals, &screen)?;
+        spec.validate()?;
+        let request = self.request.unwrap_or_else(|| new_request(screen.now()));
+        if !place.path.exists() {
+            screen.remark(&format!("making a new store at {}", place.path.display()));
+        }
+        let answer = place.change_or_make(async |owner| {
+            let command = Command::Start {
+                request,
+                spec: Box::new(spec.clone()),
+            };
+            owner.ask(spec.admission_slot(request), command).await
+        })?;
+        let (run, admission) = admitted(answer)?;
+        if !self.wait {
+            return told(&screen, run, admission);
+        }
+        screen.remark(&format!(
+            "{admission} {run}; waiting for an engine that has {}",
+            self.workflow
+        ));
+        wait(&screen, &place, run, self.timeout)
+    }
+
+    fn spec(&self, globals: &Globals, screen: &Screen) -> Result<StartSpec, Failure> {
+        let input = payload("the input", self.input.as_deref(), self.input_file.as_ref())?;
+        let mut spec = StartSpec::new(&self.workflow, input);
+        let later = |duration: Duration| screen.now().after(duration.as_millis() as u64);
+        spec.namespace = globals.namespace.as_deref().unwrap_or("default").into();
+        spec.version = self.version;
+        spec.queue = self.queue.as_str().into();
+        spec.priority = self.priority;
+        spec.concurrency = self.concurrency.clone();
+        spec.eligible_at = self.delay.map(later);
+        spec.deadline = self.deadline.map(later);
+        let labels = self.label.iter();
+        spec.labels = labels
+            .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+            .collect();
+        spec.key = self.key.as_deref().map(|key| UniqueKey {
+            key: key.into(),
+            occupied: StatusSet::OPEN,
+            on_conflict: match self.on_conflict {
+                Conflict::Reject => OnConflict::Reject,
+                Conflict::Reuse => OnConflict::Reuse,
+            },
+        });
+        Ok(spec)
+    }
+}
+
+fn admitted(answer: Answer) -> Result<(RunId, &'static str), Failure> {
+    match answer {
+        Answer::Started(StartAnswer::Created(run)) => Ok((run, "created")),
+        Answer::Started(StartAnswer::Reused(run)) => Ok((run, "reused")),
+        Answer::Started(StartAnswer::Rejected { by, reason }) => {
+            let what = format!("the key is taken by {by}");
+            let hint = match reason.name() {
+                "other_input" => {
+                    "that run was started with other input, so it is not reused; use another key"
+                }
+                _ => "--on-conflict reuse answers with that run if its input is the same; or use another key",
+            };
+            Err(Failure::new(Exit::Failure, reason.name(), what).hint(hint))
+        }
+        other => Err(Failure::new(
+            Exit::Failure,
+            "unexpected",
+            format!("expected the answer to a start, found {other:?}"),
+        )),
+    }
+}
+
+fn told(screen: &Screen, run: RunId, admission: &str) -> Outcome {
+    if screen.is_text() {
+        screen.line(&run.to_string())?;
+        screen.remark(&format!(
+            "{admission}; it executes when an engine that has its code holds the store"
+        ));
+    } else {
+        screen.document(&json!({"run": run, "admission": admission}))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Looks at the run from time to time until it has ended. Another process executes it, and a file rings no bell.
+fn wait(screen: &Screen, place: &Place, run: RunId, timeout: Option<Duration>) -> Outcome {
+    let began = Instant::now();
+    let interrupt = Interrupt::listen()?;
+    loop {
+        interrupt.check()?;
+        let stored = place.snapshot()?.show(run)?;
+        let Some(run) = stored.map(|stored| stored.run) else {
+            return Err(abide_kernel::Refusal::NotFound { run }.into());
+        };
+        if let Some(end) = &run.end {
+            let result = run.result.clone().unwrap_or_default();
+            if !screen.is_text() {
+                let error = run.last_error.as_deref().filter(|_| end.status != Status::Done);
+                let (status, error) = (json!(end.status), json!(error));
+                // By hand, so that the result passes untouched.
+                let text = format!(
+                    r#"{{"run":"{}","status":{status},"result":{},"error":{error}}}"#,
+                    run.id,
+                    result.text()
+                );
+                screen.line(&safe_json(&text))?;
+            } else if end.status == Status::Done {
+                screen.line(&safe_json(result.text()))?;
+            } else {
+                let why = run
+                    .last_error
+                    .as_ref()
+                    .map(|error| format!(": {error}"))
+                    .unwrap_or_default();
+                screen.remark(&format!("{} ended as {}{why}", run.id, end.status));
+            }
+            return Ok(if end.status == Status::Done {
+                Exit::Ok
+            } else {
+                Exit::RunFailed
+            });
+        }
+        if timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
+            let what = format!("{} is {} and has not ended in time", run.id, run.status());
+            let hint = format!("it goes on; abide run explain {} says what it waits for", run.id);
+            return Err(Failure::new(Exit::Unknown, "timeout", what).hint(hint));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
