@@ -167,7 +167,7 @@ pub fn explain(run: &Run, around: &Surroundings, now: Timestamp) -> Explanation 
         told(
             Reason::HoldsKey(holds_for),
             format!("this record only holds a business key for {holds_for}"),
-            [format!("abide explain {holds_for}")],
+            [format!("abide run explain {holds_for}")],
         )
     } else {
         match leading(run) {
@@ -234,10 +234,10 @@ fn ended(run: &Run, status: Status, at: Timestamp, now: Timestamp) -> Explanatio
     let error = run.last_error.as_ref().filter(|_| status != Status::Done);
     let why = error.map_or(String::new(), |error| format!(": {error}"));
     let actions = match status {
-        Status::Done => vec![format!("abide show {}", run.id)],
+        Status::Done => vec![format!("abide run show {}", run.id)],
         _ => vec![
-            format!("abide show {}", run.id),
-            format!("abide redrive {}", run.id),
+            format!("abide run show {}", run.id),
+            format!("abide run history {}", run.id),
         ],
     };
     let mut explanation = told(
@@ -300,7 +300,7 @@ fn later(run: &Run, cursor: &Cursor, at: Timestamp, now: Timestamp) -> Explanati
                 cursor.retries + cursor.reclaims,
                 step(cursor)
             ),
-            ["wait".to_string(), format!("abide cancel {}", run.id)],
+            ["wait".to_string(), format!("abide run cancel {}", run.id)],
         )
     };
     explanation.note("visible_at_ms", at.0);
@@ -323,7 +323,7 @@ fn ready(run: &Run, cursor: &Cursor, around: &Surroundings, since: Timestamp, no
         told(
             Reason::QueuePaused,
             format!("{what}, but queue {} is paused", spec.queue),
-            [format!("abide resume {}", spec.queue)],
+            [format!("resume queue {}", spec.queue)],
         )
     } else if around.key_held_by.len() >= limit as usize {
         let key = spec.concurrency.as_ref().map_or("", |c| &*c.key);
@@ -334,7 +334,7 @@ fn ready(run: &Run, cursor: &Cursor, around: &Surroundings, since: Timestamp, no
                 "{what}, but concurrency key {key:?} is taken by {}",
                 holders.join(", ")
             ),
-            holders.iter().map(|holder| format!("abide explain {holder}")),
+            holders.iter().map(|holder| format!("abide run explain {holder}")),
         );
         saturated.note("key_limit", limit);
         saturated
@@ -393,7 +393,7 @@ fn waiting(run: &Run, cursor: &Cursor, wait: &Wait, now: Timestamp) -> Explanati
                 step(cursor),
                 names.join(" or ")
             ),
-            names.iter().map(|name| format!("abide signal {} {name}", run.id)),
+            names.iter().map(|name| format!("abide run signal {} {name}", run.id)),
         ),
         WaitKind::Timer => {
             let at = wait.until.unwrap_or(now);
@@ -422,7 +422,7 @@ fn waiting(run: &Run, cursor: &Cursor, wait: &Wait, now: Timestamp) -> Explanati
                     barrier.pending,
                     list(&open[..open.len().min(5)])
                 ),
-                open.iter().take(5).map(|child| format!("abide explain {child}")),
+                open.iter().take(5).map(|child| format!("abide run explain {child}")),
             );
             joined.note("children_pending", barrier.pending);
             joined.note("children_succeeded", barrier.succeeded);
@@ -447,8 +447,8 @@ fn dead(run: &Run, cursor: &Cursor, letter: &DeadLetter, now: Timestamp) -> Expl
             letter.reason
         ),
         [
-            format!("abide requeue {}", run.id),
-            format!("abide discard {}", run.id),
+            format!("abide dead-letter requeue {}", run.id),
+            format!("abide dead-letter discard {}", run.id),
         ],
     );
     explanation.note("node", &letter.node);
@@ -481,7 +481,7 @@ fn needs(run: &Run, index: usize, cursor: &Cursor) -> Explanation {
             step(cursor),
             open.join(" and ")
         ),
-        [format!("abide show {}", run.id)],
+        [format!("abide run show {}", run.id)],
     );
     explanation.note("cursor", index);
     explanation
@@ -503,7 +503,7 @@ fn told(reason: Reason, sentence: String, next_actions: impl IntoIterator<Item =
 }
 
 fn recover(run: &Run) -> String {
-    format!("abide recover {}", run.id)
+    format!("open the store with an engine: it brings {} in order", run.id)
 }
 
 fn step(cursor: &Cursor) -> &str {

@@ -153,7 +153,7 @@ fn a_saturated_key_names_its_holders() {
         told.sentence
             .ends_with(&format!("concurrency key \"c\" is taken by {holder}"))
     );
-    assert_eq!(told.next_actions, [format!("abide explain {holder}")]);
+    assert_eq!(told.next_actions, [format!("abide run explain {holder}")]);
 }
 
 /// AB-1: a retry that is not due yet says after what and for how long.
@@ -214,7 +214,7 @@ fn waits_say_for_what_and_how_long() {
         told.sentence,
         "step begin waits for signal paid or refused since 2 s, for 8 s more at the longest"
     );
-    assert_eq!(told.next_actions[0], format!("abide signal {run} paid"));
+    assert_eq!(told.next_actions[0], format!("abide run signal {run} paid"));
 }
 
 /// AB-1: a parent names the children it waits for.
@@ -257,7 +257,7 @@ fn a_dead_letter_says_why() {
         told.sentence
     );
     assert_eq!(evidence(&told, "node"), "node");
-    assert_eq!(told.next_actions[0], format!("abide requeue {run}"));
+    assert_eq!(told.next_actions[0], format!("abide dead-letter requeue {run}"));
 }
 
 /// AB-1: a step of a graph names the steps it needs.
