@@ -53,7 +53,7 @@ fn an_ended_run_says_how() {
         told.sentence,
         "it ended as failed 1 min 5 s ago: no_money: the card was declined"
     );
-    assert!(told.next_actions.iter().any(|action| action.contains("redrive")));
+    assert!(told.next_actions.iter().any(|action| action.contains("history")));
 }
 
 /// AB-1: who executes it, and how long its lease lasts.
