@@ -16,8 +16,12 @@ pub(crate) fn words(before: Option<&Run>, row: &Row) -> String {
     };
     let mut run = before.cloned();
     let mut parts: Vec<String> = Vec::new();
-    for fact in &row.facts {
-        let said = say(run.as_ref(), fact, row.at);
+    for (index, fact) in row.facts.iter().enumerate() {
+        let said = if is_said_elsewhere(&row.facts, index) {
+            String::new()
+        } else {
+            say(run.as_ref(), fact, row.at)
+        };
         if !said.is_empty() {
             parts.push(said);
         }
@@ -37,6 +41,16 @@ pub(crate) fn words(before: Option<&Run>, row: &Row) -> String {
     parts.join("; ")
 }
 
+/// An attempt that is claimed in the same row was due, and a failure says when it is tried again.
+fn is_said_elsewhere(facts: &[Fact], index: usize) -> bool {
+    matches!(facts[index], Fact::Scheduled(_))
+        && facts.iter().enumerate().any(|(other, fact)| match fact {
+            Fact::Claimed(_) => other > index,
+            Fact::Failed(_) => other < index,
+            _ => false,
+        })
+}
+
 fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
     match fact {
         Fact::Started(started) => say_started(started),
@@ -48,10 +62,12 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::Notified(_) => "the notifier was told".into(),
         Fact::Claimed(claimed) => {
             let again = cursor(run, claimed.cursor).and_then(|cursor| cursor.claimant.as_ref());
-            match claimed.by.as_ref().or(again) {
-                Some(by) => format!("claimed by {} (claim {})", by.owner, claimed.claim),
-                None => format!("claimed (claim {})", claimed.claim),
-            }
+            let by = claimed.by.as_ref().or(again).map_or("somebody", |by| &*by.owner);
+            format!(
+                "{} is claimed by {by} (claim {})",
+                step(run, claimed.cursor),
+                claimed.claim
+            )
         }
         Fact::Heartbeat(beat) => format!(
             "lease of claim {} lasts {} more",
