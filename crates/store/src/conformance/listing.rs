@@ -99,6 +99,7 @@ pub fn pages_have_no_gap_and_no_repeat(fixture: &mut dyn Fixture) {
     let mut owner = Owner::open(&mut *store, 0);
     let mut found: Vec<Listed> = Vec::new();
     for newer in 0.. {
+        assert!(newer < 1_000, "the pages must come to an end");
         let before = found.last().map(|listed| listed.run);
         let page = reader
             .list(&filter, &Page { most: 7, before })
