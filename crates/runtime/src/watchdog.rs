@@ -1,4 +1,4 @@
-//! The watchdog: notices that the driver is stuck in user code or in a slow sync while others could go on, and
+//! The watchdog: notices that the driver is stuck in user code or in a slow sync, where others could go on, and
 //! hands the crank to another thread. It sleeps while the engine is idle.
 
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
             idle_looks += 1;
         } else {
             idle_looks = 0;
-            if beats == last && !shared.steps.is_empty() {
+            if beats == last {
                 hand_over(shared);
             }
         }

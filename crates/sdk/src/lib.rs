@@ -43,7 +43,7 @@ pub use outcome::{
 pub use run::{Admission, RunHandle};
 pub use start::{Start, StartMany};
 
-pub use abide_kernel::explain::*;
+pub use abide_kernel::explain;
 pub use abide_kernel::{
     Backoff, Consume, ErrorInfo, Fact, Join, OnConflict, Payload, Refusal, RetryPolicy, Row, Run, RunId,
     Status, StatusSet, Timestamp, WakeReason,
