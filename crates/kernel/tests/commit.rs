@@ -449,3 +449,31 @@ fn a_run_set_aside_leaves_every_index() {
         Answer::Started(StartAnswer::Created(_))
     ));
 }
+
+/// D37: after a take-over a live claim gets a full lease again: the last heartbeats were kept in memory only.
+#[test]
+fn a_take_over_gives_live_claims_a_full_lease() {
+    let mut world = world(1);
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    world.tick(300);
+    let beat = Command::Heartbeat {
+        claim: world.dispatches[&run].claim,
+        token: token("w1"),
+    };
+    world.ask(beat);
+    assert_eq!(world.disks[0].rows.len(), 2, "the heartbeat is not in the log");
+    for flush in [false, true] {
+        if flush {
+            world.flush();
+        }
+        world.now = world.now.after(800);
+        world.crash(Crash::BeforeAppend);
+        world.tick(199);
+        assert_eq!(world.folded(run).expect("a run").status(), Status::Executing);
+    }
+    assert!(matches!(
+        world.ask(complete(&world, run, done())),
+        Answer::Recorded { .. }
+    ));
+}

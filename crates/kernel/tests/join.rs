@@ -354,3 +354,37 @@ fn barriers_nest_and_spawning_steps_are_not_repeated() {
         assert_eq!(shown.cursors[0].step.as_deref(), Some("joined"));
     }
 }
+
+/// SE-20, SE-33: envelopes are consumed in order and once: one that comes early waits to be sent again, one that comes
+/// twice moves nothing.
+#[test]
+fn envelopes_are_consumed_in_order_and_once() {
+    let mut world = world(4);
+    let parent = world.start(flow());
+    world.claim("w1", 1);
+    world.ask(complete(&world, parent, awaiting("go")));
+    let home = world.home(parent);
+    let sender = (home + 1) % 4;
+    let envelope = |number| Envelope {
+        from: abide_kernel::ShardId(sender as u16),
+        to: abide_kernel::ShardId(home as u16),
+        number,
+        message: Message::ParentPurged {
+            run: parent,
+            parent: RunId(1),
+        },
+    };
+    let consumed = |world: &mut World, number| {
+        world.shards[home].receive(world.now, envelope(number));
+        let moved = world.shards[home].wants_append();
+        world.settle();
+        (moved, world.disks[home].consumed[sender])
+    };
+    assert_eq!(consumed(&mut world, 2), (false, 0), "the first is missing");
+    assert_eq!(consumed(&mut world, 1), (true, 1));
+    assert_eq!(consumed(&mut world, 1), (false, 1), "again");
+    assert_eq!(consumed(&mut world, 2), (true, 2));
+    world.crash(Crash::BeforeAppend);
+    assert_eq!(consumed(&mut world, 2), (false, 2), "the cursor is durable");
+    assert_eq!(consumed(&mut world, 3), (true, 3));
+}
