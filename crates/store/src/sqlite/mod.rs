@@ -44,8 +44,8 @@ pub struct SqliteStore {
     buffer: Vec<u8>,
     /// A sync failed: nobody knows what is on the disk, and nothing more is written.
     stopped: bool,
-    /// Held for as long as the store is open; names the holder for those who come later.
-    _lock: lock::Lock,
+    /// Held until the store is closed; names the holder for those who come later.
+    lock: Option<lock::Lock>,
 }
 
 /// What the owner of a shard knows of it.

@@ -54,7 +54,7 @@ impl SqliteStore {
             counts: Arc::default(),
             buffer: Vec::new(),
             stopped: false,
-            _lock: lock,
+            lock: Some(lock),
         })
     }
 

@@ -31,6 +31,13 @@ impl SqliteStore {
             );
             return Err(Fault::new(FaultKind::Fatal, message));
         }
+        if self.lock.is_none() {
+            let message = format!(
+                "{} was closed, and another may have it now; open it anew",
+                self.path.display()
+            );
+            return Err(Fault::new(FaultKind::Unusable, message));
+        }
         Ok(())
     }
 
@@ -189,16 +196,20 @@ impl Store for SqliteStore {
     }
 
     fn close(&mut self) -> Result<(), Fault> {
-        if self.stopped {
-            return Ok(());
-        }
-        // A reader that pins the log keeps it from being emptied; whoever opens the store next does it then.
-        self.connection
-            .busy_timeout(CLOSING)
-            .and_then(|()| {
-                self.connection
-                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-            })
-            .map_err(|error| fault("closing the store", error))
+        let settled = if self.stopped || self.lock.is_none() {
+            Ok(())
+        } else {
+            // A reader that pins the log keeps it from being emptied; whoever opens the store next does it then.
+            self.connection
+                .busy_timeout(CLOSING)
+                .and_then(|()| {
+                    self.connection
+                        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+                })
+                .map_err(|error| fault("closing the store", error))
+        };
+        // Somebody may still hold on to this object; the file is free for others all the same.
+        self.lock = None;
+        settled
     }
 }
