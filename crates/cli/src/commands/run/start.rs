@@ -115,9 +115,7 @@ impl Start {
         let spec = self.spec(globals, &screen)?;
         spec.validate()?;
         let request = self.request.unwrap_or_else(|| new_request(screen.now()));
-        if !place.path.exists() {
-            screen.remark(&format!("making a new store at {}", place.path.display()));
-        }
+        let is_new = !place.path.exists();
         let answer = place.change_or_make(async |owner| {
             let command = Command::Start {
                 request,
@@ -125,6 +123,9 @@ impl Start {
             };
             owner.ask(spec.admission_slot(request), command).await
         })?;
+        if is_new {
+            screen.remark(&format!("made a new store at {}", place.path.display()));
+        }
         let (run, admission) = admitted(answer)?;
         if !self.wait {
             return told(&screen, run, admission);
