@@ -355,3 +355,27 @@ async fn a_listing_is_complete_and_in_pages() {
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), ids);
     end(&engine).await;
 }
+
+/// SQ-61: the end of a run clears whatever it waited for; nothing is due for it any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_clears_what_a_run_waited_for() {
+    let machine = Machine::<u32>::new("wait").step("wait", async |_, n: u32| {
+        Ok(await_signal("approved", n).deadline(Duration::from_secs(3_600)))
+    });
+    let engine = Engine::open("memory:").register(machine).start().await.unwrap();
+    let run = engine.client().start("wait", &0u32).await.unwrap();
+    while run.show().await.unwrap().status() != Status::AwaitingSignal {
+        tokio::task::yield_now().await;
+    }
+    assert!(run.show().await.unwrap().next_due().is_some());
+    run.cancel("no").await.unwrap();
+    let shown = run.show().await.unwrap();
+    assert_eq!((shown.status(), shown.next_due()), (Status::Cancelled, None));
+    assert!(
+        shown
+            .cursors
+            .iter()
+            .all(|cursor| matches!(cursor.phase, abide_kernel::Phase::Closed))
+    );
+    end(&engine).await;
+}
