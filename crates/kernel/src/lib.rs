@@ -14,6 +14,7 @@ mod ids;
 mod payload;
 mod time;
 
+mod check;
 pub mod envelope;
 mod error;
 mod fact;
