@@ -17,20 +17,14 @@ impl Run {
         if let (Some(first), Some(last)) = (self.inbox.first(), self.inbox.last())
             && (first.id > last.id || last.id > self.signals)
         {
-            return Err(format!(
-                "inbox is out of order: {} to {} of {}",
-                first.id, last.id, self.signals
-            ));
+            return Err(format!("inbox is out of order: {} to {} of {}", first.id, last.id, self.signals));
         }
         for cursor in &self.cursors {
             self.check_cursor(cursor)?;
         }
         if self.end.is_none()
             && !self.is_reservation()
-            && self
-                .cursors
-                .iter()
-                .all(|c| matches!(c.phase, Phase::Finished { .. } | Phase::Closed))
+            && self.cursors.iter().all(|c| matches!(c.phase, Phase::Finished { .. } | Phase::Closed))
         {
             return Err("every cursor is finished, but the run has not ended".into());
         }
@@ -40,24 +34,20 @@ impl Run {
     fn check_cursor(&self, cursor: &Cursor) -> Result<(), String> {
         let open = self.end.is_none();
         match &cursor.phase {
-            Phase::Closed => (!open)
-                .then_some(())
-                .ok_or_else(|| "a cursor is closed, but the run has not ended".into()),
+            Phase::Closed => {
+                (!open).then_some(()).ok_or_else(|| "a cursor is closed, but the run has not ended".into())
+            }
             Phase::Finished { .. } => Ok(()),
             _ if !open => Err("the run has ended, but a cursor is open".into()),
-            Phase::Claimed(claim) if claim.number > self.claims || cursor.claimant.is_none() => Err(format!(
-                "claim {} of {} has no claimant or was never made",
-                claim.number, self.claims
-            )),
+            Phase::Claimed(claim) if claim.number > self.claims || cursor.claimant.is_none() => {
+                Err(format!("claim {} of {} has no claimant or was never made", claim.number, self.claims))
+            }
             Phase::Waiting(wait) if wait.token > self.tokens => {
                 Err(format!("wait token {} was never made", wait.token))
             }
             Phase::Waiting(wait) => match &wait.kind {
                 WaitKind::Signal { names, after }
-                    if self
-                        .inbox
-                        .iter()
-                        .any(|signal| signal.id > *after && names.contains(&signal.name)) =>
+                    if self.inbox.iter().any(|signal| signal.id > *after && names.contains(&signal.name)) =>
                 {
                     Err("the run waits for a signal that is in its inbox".into())
                 }

@@ -104,10 +104,7 @@ impl Message {
     #[must_use]
     pub fn along(self, admission: Option<u16>) -> Self {
         match admission {
-            Some(slot) => Self::Forward {
-                slot,
-                message: Box::new(self),
-            },
+            Some(slot) => Self::Forward { slot, message: Box::new(self) },
             None => self,
         }
     }

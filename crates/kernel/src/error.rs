@@ -27,21 +27,13 @@ impl ErrorInfo {
     #[must_use]
     pub fn retryable(code: &str, message: &str) -> Self {
         let end = message.floor_char_boundary(ERROR_BYTES_MAX);
-        Self {
-            code: code.into(),
-            message: message[..end].into(),
-            retryable: true,
-            details: None,
-        }
+        Self { code: code.into(), message: message[..end].into(), retryable: true, details: None }
     }
 
     /// An error that no retry cures.
     #[must_use]
     pub fn terminal(code: &str, message: &str) -> Self {
-        Self {
-            retryable: false,
-            ..Self::retryable(code, message)
-        }
+        Self { retryable: false, ..Self::retryable(code, message) }
     }
 }
 
@@ -53,9 +45,7 @@ impl ErrorInfo {
     pub fn validate(&self) -> Result<(), Refusal> {
         check_name("error code", &self.code)?;
         check_count("error message", self.message.len(), ERROR_BYTES_MAX)?;
-        self.details
-            .iter()
-            .try_for_each(|details| check_payload("error details", details))
+        self.details.iter().try_for_each(|details| check_payload("error details", details))
     }
 }
 

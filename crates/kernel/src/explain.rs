@@ -9,8 +9,7 @@ use alloc::vec::Vec;
 
 use crate::transition::claim::Definition;
 use crate::{
-    Claim, ClaimId, Cursor, DeadLetter, Fingerprint, Phase, Run, RunId, Status, Str, Timestamp, Wait,
-    WaitKind,
+    Claim, ClaimId, Cursor, DeadLetter, Fingerprint, Phase, Run, RunId, Status, Str, Timestamp, Wait, WaitKind,
 };
 
 /// What the run itself cannot know.
@@ -61,10 +60,7 @@ impl Service {
                 if definition.version != spec.version {
                     continue;
                 }
-                if run
-                    .fingerprint
-                    .is_none_or(|pinned| pinned == definition.fingerprint)
-                {
+                if run.fingerprint.is_none_or(|pinned| pinned == definition.fingerprint) {
                     return Self::Served;
                 }
                 fingerprints.push(definition.fingerprint);
@@ -172,20 +168,13 @@ pub fn explain(run: &Run, around: &Surroundings, now: Timestamp) -> Explanation 
     } else {
         match leading(run) {
             Some((index, cursor)) => open(run, index, cursor, around, now),
-            None => told(
-                Reason::NotApplied,
-                "the run has no open step".into(),
-                [recover(run)],
-            ),
+            None => told(Reason::NotApplied, "the run has no open step".into(), [recover(run)]),
         }
     };
     let mut facts = vec![
         ("status".to_string(), run.status().to_string()),
         ("rev".to_string(), run.rev.0.to_string()),
-        (
-            "workflow".to_string(),
-            format!("{} v{}", run.started.spec.workflow, run.started.spec.version),
-        ),
+        ("workflow".to_string(), format!("{} v{}", run.started.spec.workflow, run.started.spec.version)),
         ("queue".to_string(), run.started.spec.queue.to_string()),
     ];
     facts.append(&mut explanation.evidence);
@@ -204,11 +193,7 @@ fn leading(run: &Run) -> Option<(usize, &Cursor)> {
         Phase::Planned { .. } => 5,
         Phase::Finished { .. } | Phase::Closed => 6,
     };
-    run.cursors
-        .iter()
-        .enumerate()
-        .min_by_key(|(_, cursor)| rank(cursor))
-        .filter(|(_, cursor)| rank(cursor) < 6)
+    run.cursors.iter().enumerate().min_by_key(|(_, cursor)| rank(cursor)).filter(|(_, cursor)| rank(cursor) < 6)
 }
 
 fn open(run: &Run, index: usize, cursor: &Cursor, around: &Surroundings, now: Timestamp) -> Explanation {
@@ -221,10 +206,7 @@ fn open(run: &Run, index: usize, cursor: &Cursor, around: &Surroundings, now: Ti
         Phase::Planned { .. } => needs(run, index, cursor),
         Phase::Completed { .. } | Phase::Failed | Phase::Finished { .. } | Phase::Closed => told(
             Reason::NotApplied,
-            format!(
-                "what step {} returned is recorded and was not applied",
-                step(cursor)
-            ),
+            format!("what step {} returned is recorded and was not applied", step(cursor)),
             [recover(run)],
         ),
     }
@@ -235,35 +217,23 @@ fn ended(run: &Run, status: Status, at: Timestamp, now: Timestamp) -> Explanatio
     let why = error.map_or(String::new(), |error| format!(": {error}"));
     let actions = match status {
         Status::Done => vec![format!("abide run show {}", run.id)],
-        _ => vec![
-            format!("abide run show {}", run.id),
-            format!("abide run history {}", run.id),
-        ],
+        _ => vec![format!("abide run show {}", run.id), format!("abide run history {}", run.id)],
     };
-    let mut explanation = told(
-        Reason::Ended(status),
-        format!("it ended as {status} {} ago{why}", duration(now.since(at))),
-        actions,
-    );
+    let mut explanation =
+        told(Reason::Ended(status), format!("it ended as {status} {} ago{why}", duration(now.since(at))), actions);
     explanation.note("ended_at_ms", at.0);
     explanation
 }
 
 fn executing(run: &Run, cursor: &Cursor, claim: &Claim, now: Timestamp) -> Explanation {
     let by = cursor.claimant.as_ref().map_or("somebody", |by| &*by.owner);
-    let since = claim
-        .until()
-        .0
-        .saturating_sub(cursor.claimant.as_ref().map_or(0, |by| by.lease_ms as i64));
+    let since = claim.until().0.saturating_sub(cursor.claimant.as_ref().map_or(0, |by| by.lease_ms as i64));
     let lease = if claim.until() <= now {
         format!("its lease ended {} ago", duration(now.since(claim.until())))
     } else {
         format!("its lease lasts {} more", duration(claim.until().since(now)))
     };
-    let id = ClaimId {
-        run: run.id,
-        number: claim.number,
-    };
+    let id = ClaimId { run: run.id, number: claim.number };
     let mut explanation = told(
         Reason::Executing(id),
         format!(
@@ -283,16 +253,9 @@ fn executing(run: &Run, cursor: &Cursor, claim: &Claim, now: Timestamp) -> Expla
 fn later(run: &Run, cursor: &Cursor, at: Timestamp, now: Timestamp) -> Explanation {
     let wait = duration(at.since(now));
     let mut explanation = if cursor.retries + cursor.reclaims == 0 {
-        told(
-            Reason::NotYetEligible(at),
-            format!("it may not begin for another {wait}"),
-            ["wait".to_string()],
-        )
+        told(Reason::NotYetEligible(at), format!("it may not begin for another {wait}"), ["wait".to_string()])
     } else {
-        let after = run
-            .last_error
-            .as_ref()
-            .map_or(String::new(), |error| format!(" after {error}"));
+        let after = run.last_error.as_ref().map_or(String::new(), |error| format!(" after {error}"));
         told(
             Reason::BackingOff(at),
             format!(
@@ -311,11 +274,7 @@ fn later(run: &Run, cursor: &Cursor, at: Timestamp, now: Timestamp) -> Explanati
 
 fn ready(run: &Run, cursor: &Cursor, around: &Surroundings, since: Timestamp, now: Timestamp) -> Explanation {
     let spec = &run.started.spec;
-    let what = format!(
-        "step {} is ready since {}",
-        step(cursor),
-        duration(now.since(since))
-    );
+    let what = format!("step {} is ready since {}", step(cursor), duration(now.since(since)));
     let limit = spec.concurrency.as_ref().map_or(u32::MAX, |c| c.limit);
     let mut explanation = if around.service != Service::Served {
         unserved(run, &around.service, &what)
@@ -330,10 +289,7 @@ fn ready(run: &Run, cursor: &Cursor, around: &Surroundings, since: Timestamp, no
         let holders: Vec<String> = around.key_held_by.iter().map(ToString::to_string).collect();
         let mut saturated = told(
             Reason::KeySaturated(around.key_held_by.clone()),
-            format!(
-                "{what}, but concurrency key {key:?} is taken by {}",
-                holders.join(", ")
-            ),
+            format!("{what}, but concurrency key {key:?} is taken by {}", holders.join(", ")),
             holders.iter().map(|holder| format!("abide run explain {holder}")),
         );
         saturated.note("key_limit", limit);
@@ -360,10 +316,7 @@ fn unserved(run: &Run, service: &Service, what: &str) -> Explanation {
         Service::Served | Service::NoQueue => format!("no live worker serves queue {queue}"),
         Service::NoWorkflow => format!("no live worker of queue {queue} has workflow {workflow}"),
         Service::OtherVersions(versions) => {
-            format!(
-                "it needs {workflow} v{version}, and live workers have v{}",
-                list(versions)
-            )
+            format!("it needs {workflow} v{version}, and live workers have v{}", list(versions))
         }
         Service::OtherDefinitions(found) => format!(
             "it is pinned to definition {} of {workflow} v{version}, and live workers have {}",
@@ -374,36 +327,25 @@ fn unserved(run: &Run, service: &Service, what: &str) -> Explanation {
     told(
         Reason::NoWorker(service.clone()),
         format!("{what}, but {missing}"),
-        [format!(
-            "start a worker that has {workflow} v{version} on queue {queue}"
-        )],
+        [format!("start a worker that has {workflow} v{version} on queue {queue}")],
     )
 }
 
 fn waiting(run: &Run, cursor: &Cursor, wait: &Wait, now: Timestamp) -> Explanation {
     let since = duration(now.since(run.last_executed.as_ref().map_or(run.created_at, |last| last.at)));
-    let until = wait.until.map_or(String::new(), |until| {
-        format!(", for {} more at the longest", duration(until.since(now)))
-    });
+    let until =
+        wait.until.map_or(String::new(), |until| format!(", for {} more at the longest", duration(until.since(now))));
     let mut explanation = match &wait.kind {
         WaitKind::Signal { names, .. } => told(
             Reason::WaitingForSignal(names.clone()),
-            format!(
-                "step {} waits for signal {} since {since}{until}",
-                step(cursor),
-                names.join(" or ")
-            ),
+            format!("step {} waits for signal {} since {since}{until}", step(cursor), names.join(" or ")),
             names.iter().map(|name| format!("abide run signal {} {name}", run.id)),
         ),
         WaitKind::Timer => {
             let at = wait.until.unwrap_or(now);
             told(
                 Reason::Sleeping(at),
-                format!(
-                    "step {} sleeps for another {}",
-                    step(cursor),
-                    duration(at.since(now))
-                ),
+                format!("step {} sleeps for another {}", step(cursor), duration(at.since(now))),
                 ["wait".to_string()],
             )
         }
@@ -446,10 +388,7 @@ fn dead(run: &Run, cursor: &Cursor, letter: &DeadLetter, now: Timestamp) -> Expl
             duration(now.since(letter.at)),
             letter.reason
         ),
-        [
-            format!("abide dead-letter requeue {}", run.id),
-            format!("abide dead-letter discard {}", run.id),
-        ],
+        [format!("abide dead-letter requeue {}", run.id), format!("abide dead-letter discard {}", run.id)],
     );
     explanation.note("node", &letter.node);
     explanation.note("turn", letter.envelope.turn);
@@ -468,19 +407,10 @@ fn needs(run: &Run, index: usize, cursor: &Cursor) -> Explanation {
         let mut planned = run.started.spec.steps.iter().zip(&run.cursors);
         planned.any(|(plan, at)| plan.step == **need && matches!(at.phase, Phase::Finished { .. }))
     };
-    let open: Vec<Str> = cursor
-        .needs
-        .iter()
-        .filter(|need| !finished(need))
-        .cloned()
-        .collect();
+    let open: Vec<Str> = cursor.needs.iter().filter(|need| !finished(need)).cloned().collect();
     let mut explanation = told(
         Reason::NeedsNotMet(open.clone()),
-        format!(
-            "step {} needs {}, not finished yet",
-            step(cursor),
-            open.join(" and ")
-        ),
+        format!("step {} needs {}, not finished yet", step(cursor), open.join(" and ")),
         [format!("abide run show {}", run.id)],
     );
     explanation.note("cursor", index);
@@ -494,12 +424,7 @@ impl Explanation {
 }
 
 fn told(reason: Reason, sentence: String, next_actions: impl IntoIterator<Item = String>) -> Explanation {
-    Explanation {
-        reason,
-        sentence,
-        evidence: Vec::new(),
-        next_actions: next_actions.into_iter().collect(),
-    }
+    Explanation { reason, sentence, evidence: Vec::new(), next_actions: next_actions.into_iter().collect() }
 }
 
 fn recover(run: &Run) -> String {
@@ -517,20 +442,11 @@ fn list<T: ToString>(items: &[T]) -> String {
 
 /// A length of time for a person: the two largest units.
 fn duration(ms: u64) -> String {
-    const UNITS: [(u64, &str); 5] = [
-        (86_400_000, "d"),
-        (3_600_000, "h"),
-        (60_000, "min"),
-        (1_000, "s"),
-        (1, "ms"),
-    ];
+    const UNITS: [(u64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")];
     let largest = UNITS.iter().position(|(unit, _)| ms >= *unit).unwrap_or(4);
     let (unit, name) = UNITS[largest];
     let mut text = format!("{} {name}", ms / unit);
-    if let Some((next, name)) = UNITS
-        .get(largest + 1)
-        .filter(|(next, _)| *next >= 1_000 && ms % unit >= *next)
-    {
+    if let Some((next, name)) = UNITS.get(largest + 1).filter(|(next, _)| *next >= 1_000 && ms % unit >= *next) {
         text.push_str(&format!(" {} {name}", ms % unit / next));
     }
     text

@@ -14,8 +14,7 @@ use crate::outcome::Consume;
 use crate::run::{Run, Wait};
 use crate::spec::is_zero;
 use crate::{
-    ErrorInfo, Fingerprint, Outcome, Payload, RequestId, Rev, RunId, Seq, StartSpec, Status, Str, Timestamp,
-    TokenHash,
+    ErrorInfo, Fingerprint, Outcome, Payload, RequestId, Rev, RunId, Seq, StartSpec, Status, Str, Timestamp, TokenHash,
 };
 
 /// The version of the fact format written by this release.

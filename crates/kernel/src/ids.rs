@@ -62,10 +62,7 @@ impl ShardMap {
     /// When `shards` is zero or exceeds the number of slots.
     #[must_use]
     pub fn new(shards: u16) -> Self {
-        assert!(
-            shards > 0 && shards <= SLOTS,
-            "a store has 1 to {SLOTS} shards, not {shards}"
-        );
+        assert!(shards > 0 && shards <= SLOTS, "a store has 1 to {SLOTS} shards, not {shards}");
         Self { shards }
     }
 
@@ -198,11 +195,7 @@ pub struct BadId {
 
 impl fmt::Display for BadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "expected an id of the form {}, found {:?}",
-            self.expected, self.found
-        )
+        write!(f, "expected an id of the form {}, found {:?}", self.expected, self.found)
     }
 }
 
@@ -236,9 +229,7 @@ impl Serialize for TokenHash {
 impl<'de> Deserialize<'de> for TokenHash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = alloc::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        u128::from_str_radix(&text, 16)
-            .map(Self)
-            .map_err(|error| serde::de::Error::custom(error.to_string()))
+        u128::from_str_radix(&text, 16).map(Self).map_err(|error| serde::de::Error::custom(error.to_string()))
     }
 }
 
@@ -284,9 +275,7 @@ impl Serialize for Fingerprint {
 impl<'de> Deserialize<'de> for Fingerprint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = alloc::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        u64::from_str_radix(&text, 16)
-            .map(Self)
-            .map_err(|error| serde::de::Error::custom(error.to_string()))
+        u64::from_str_radix(&text, 16).map(Self).map_err(|error| serde::de::Error::custom(error.to_string()))
     }
 }
 

@@ -128,16 +128,12 @@ impl Outcome {
                 check_payload("state", state)
             }
             Self::Replay { state, .. } => check_payload("state", state),
-            Self::Await {
-                signals, then, state, ..
-            } => {
+            Self::Await { signals, then, state, .. } => {
                 if signals.is_empty() {
                     return Err(Refusal::invalid("await", "at least one signal name", "none"));
                 }
                 check_count("awaited names", signals.len(), limits::AWAIT_NAMES_MAX)?;
-                signals
-                    .iter()
-                    .try_for_each(|name| check_name("signal name", name))?;
+                signals.iter().try_for_each(|name| check_name("signal name", name))?;
                 then.iter().try_for_each(|step| check_name("step", step))?;
                 check_payload("state", state)
             }
@@ -145,13 +141,7 @@ impl Outcome {
                 then.iter().try_for_each(|step| check_name("step", step))?;
                 check_payload("state", state)
             }
-            Self::Spawn {
-                children,
-                then,
-                state,
-                join,
-                ..
-            } => {
+            Self::Spawn { children, then, state, join, .. } => {
                 check_name("step", then)?;
                 check_count("children", children.len(), limits::CHILDREN_MAX)?;
                 children.iter().try_for_each(|child| child.spec.validate())?;
@@ -182,11 +172,9 @@ impl Outcome {
 
 fn check_quorum(join: Join, children: usize) -> Result<(), Refusal> {
     match join {
-        Join::Quorum(k) if k == 0 || k as usize > children.max(1) => Err(Refusal::invalid(
-            "quorum",
-            "from 1 to the number of children",
-            format!("{k} of {children}"),
-        )),
+        Join::Quorum(k) if k == 0 || k as usize > children.max(1) => {
+            Err(Refusal::invalid("quorum", "from 1 to the number of children", format!("{k} of {children}")))
+        }
         _ => Ok(()),
     }
 }

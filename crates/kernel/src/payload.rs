@@ -63,9 +63,7 @@ impl Payload {
     #[must_use]
     pub fn canonical_hash(&self) -> u64 {
         // Decoding into a `Value` sorts object keys; what cannot be decoded that way is hashed as it stands.
-        match serde_json::from_str::<serde_json::Value>(self.text())
-            .map(|value| serde_json::to_string(&value))
-        {
+        match serde_json::from_str::<serde_json::Value>(self.text()).map(|value| serde_json::to_string(&value)) {
             Ok(Ok(text)) => stable_hash(text.as_bytes()),
             _ => stable_hash(self.text().as_bytes()),
         }

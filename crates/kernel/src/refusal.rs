@@ -168,11 +168,7 @@ impl Refusal {
     }
 
     pub(crate) fn invalid(what: &str, expected: &str, found: impl Into<String>) -> Self {
-        Self::Invalid {
-            what: what.into(),
-            expected: expected.into(),
-            found: found.into(),
-        }
+        Self::Invalid { what: what.into(), expected: expected.into(), found: found.into() }
     }
 }
 
@@ -184,10 +180,7 @@ impl fmt::Display for Refusal {
                 write!(f, "{run} has ended as {status}; nothing more can be done to it")
             }
             Self::RunOpen { run, status } => write!(f, "{run} is {status}; this needs a run that has ended"),
-            Self::StaleClaim {
-                claim,
-                current: Some(current),
-            } => {
+            Self::StaleClaim { claim, current: Some(current) } => {
                 write!(f, "claim {claim} is stale: the current claim is {current}")
             }
             Self::StaleClaim { claim, current: None } => {
@@ -204,33 +197,19 @@ impl fmt::Display for Refusal {
                 write!(f, "claim {claim} has not completed: there is no result to apply")
             }
             Self::LeaseExpired { claim, lease_until } => {
-                write!(
-                    f,
-                    "the lease of claim {claim} ended at {} ms; the step will run again",
-                    lease_until.0
-                )
+                write!(f, "the lease of claim {claim} ended at {} ms; the step will run again", lease_until.0)
             }
             Self::ConflictingCompletion { claim } => {
-                write!(
-                    f,
-                    "claim {claim} was completed before with another result; the first one stands"
-                )
+                write!(f, "claim {claim} was completed before with another result; the first one stands")
             }
             Self::StaleToken { token, .. } => write!(f, "wait token {token} is stale: that wait is over"),
             Self::TooLarge { what, limit, found } => {
                 write!(f, "{what} is too large: at most {limit}, found {found}")
             }
             Self::Busy { what, limit } => write!(f, "{what} is full ({limit}); try again later"),
-            Self::Invalid {
-                what,
-                expected,
-                found,
-            } => write!(f, "{what}: expected {expected}, found {found}"),
+            Self::Invalid { what, expected, found } => write!(f, "{what}: expected {expected}, found {found}"),
             Self::ChildConflict { key, child } => {
-                write!(
-                    f,
-                    "child key {key:?} belongs to {child}, which has another workflow or input"
-                )
+                write!(f, "child key {key:?} belongs to {child}, which has another workflow or input")
             }
             Self::NotDeadLettered { run, status } => write!(f, "{run} is {status}, not a dead letter"),
             Self::Corrupt { run, found } => write!(f, "the stored record of {run} is damaged: {found}"),

@@ -36,13 +36,7 @@ impl RetryPolicy {
     /// Doubling delays from `delay_ms`, at most an hour, without an end.
     #[must_use]
     pub fn exponential(delay_ms: u64) -> Self {
-        Self {
-            backoff: Backoff::Exponential,
-            delay_ms,
-            delay_ms_max: 3_600_000,
-            jitter_percent: 0,
-            retries_max: None,
-        }
+        Self { backoff: Backoff::Exponential, delay_ms, delay_ms_max: 3_600_000, jitter_percent: 0, retries_max: None }
     }
 
     /// The delay before the retry that follows `retries` earlier ones, or `None` when there may be no more.
@@ -55,19 +49,13 @@ impl RetryPolicy {
         let grown = match self.backoff {
             Backoff::Constant => self.delay_ms,
             Backoff::Linear => self.delay_ms.saturating_mul(u64::from(retries) + 1),
-            Backoff::Exponential => self
-                .delay_ms
-                .saturating_mul(1u64.checked_shl(retries).unwrap_or(u64::MAX)),
+            Backoff::Exponential => self.delay_ms.saturating_mul(1u64.checked_shl(retries).unwrap_or(u64::MAX)),
         };
         let delay = grown.min(self.delay_ms_max).min(DELAY_MS_MAX);
         let drawn = delay / 100 * u64::from(self.jitter_percent.min(100))
             + delay % 100 * u64::from(self.jitter_percent.min(100)) / 100;
         let kept = delay - drawn;
-        Some(if drawn == 0 {
-            kept
-        } else {
-            kept + mix(seed) % (drawn + 1)
-        })
+        Some(if drawn == 0 { kept } else { kept + mix(seed) % (drawn + 1) })
     }
 }
 
@@ -78,36 +66,21 @@ mod tests {
     /// BU-17: retries follow the step's own policy.
     #[test]
     fn delays_grow_as_the_policy_says_and_end() {
-        let policy = RetryPolicy {
-            delay_ms_max: 500,
-            retries_max: Some(4),
-            ..RetryPolicy::exponential(100)
-        };
+        let policy = RetryPolicy { delay_ms_max: 500, retries_max: Some(4), ..RetryPolicy::exponential(100) };
         let delays: alloc::vec::Vec<_> = (0..5).map(|retries| policy.delay(retries, 1)).collect();
         assert_eq!(delays, [Some(100), Some(200), Some(400), Some(500), None]);
-        let linear = RetryPolicy {
-            backoff: Backoff::Linear,
-            ..policy
-        };
+        let linear = RetryPolicy { backoff: Backoff::Linear, ..policy };
         assert_eq!(linear.delay(2, 1), Some(300));
-        let constant = RetryPolicy {
-            backoff: Backoff::Constant,
-            ..policy
-        };
+        let constant = RetryPolicy { backoff: Backoff::Constant, ..policy };
         assert_eq!(constant.delay(3, 1), Some(100));
         assert!(RetryPolicy::exponential(u64::MAX).delay(200, 1).is_some());
     }
 
     #[test]
     fn jitter_depends_on_the_seed_alone_and_stays_within_its_part() {
-        let policy = RetryPolicy {
-            jitter_percent: 50,
-            ..RetryPolicy::exponential(1_000)
-        };
+        let policy = RetryPolicy { jitter_percent: 50, ..RetryPolicy::exponential(1_000) };
         assert_eq!(policy.delay(0, 7), policy.delay(0, 7));
-        let mut drawn: alloc::vec::Vec<_> = (0..100)
-            .map(|seed| policy.delay(0, seed).expect("no end"))
-            .collect();
+        let mut drawn: alloc::vec::Vec<_> = (0..100).map(|seed| policy.delay(0, seed).expect("no end")).collect();
         assert!(drawn.iter().all(|delay| (500..=1_000).contains(delay)));
         drawn.dedup();
         assert!(drawn.len() > 50);

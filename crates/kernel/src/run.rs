@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use crate::outcome::{Consume, Join};
 use crate::spec::is_zero;
 use crate::{
-    Anomaly, ChildAnswer, Claimant, ErrorInfo, Fact, Fingerprint, Outcome, Payload, RequestId, Rev, Row,
-    RunId, Seq, Started, Status, Str, Timestamp, WakeReason,
+    Anomaly, ChildAnswer, Claimant, ErrorInfo, Fact, Fingerprint, Outcome, Payload, RequestId, Rev, Row, RunId, Seq,
+    Started, Status, Str, Timestamp, WakeReason,
 };
 
 /// The version of the folded form of a run, as checkpoints keep it.
@@ -505,10 +505,7 @@ impl Run {
 
     /// Folds a row: its facts and its revision.
     pub fn apply_row(&mut self, row: &Row) {
-        let meta = Meta {
-            seq: row.seq,
-            at: row.at,
-        };
+        let meta = Meta { seq: row.seq, at: row.at };
         for fact in &row.facts {
             self.apply(fact, meta);
         }
@@ -524,21 +521,13 @@ impl Run {
             Some(Fact::Started(started)) => crate::transition::start::begin(row.run, started, row.at),
             Some(Fact::Compacted(run)) => (**run).clone(),
             Some(other) => {
-                return Err(BadJournal(format!(
-                    "a journal begins with started or compacted, found {}",
-                    other.kind()
-                )));
+                return Err(BadJournal(format!("a journal begins with started or compacted, found {}", other.kind())));
             }
             None => {
-                return Err(BadJournal(
-                    "a journal row holds at least one fact, found none".into(),
-                ));
+                return Err(BadJournal("a journal row holds at least one fact, found none".into()));
             }
         };
-        let meta = Meta {
-            seq: row.seq,
-            at: row.at,
-        };
+        let meta = Meta { seq: row.seq, at: row.at };
         for fact in &row.facts[1..] {
             run.apply(fact, meta);
         }

@@ -142,9 +142,7 @@ impl StartSpec {
     #[must_use]
     pub fn home_slot(&self, request: RequestId) -> Slot {
         match (&self.concurrency, &self.key) {
-            (Some(concurrency), _) => {
-                Slot::of(format!("{}\u{0}{}", self.namespace, concurrency.key).as_bytes())
-            }
+            (Some(concurrency), _) => Slot::of(format!("{}\u{0}{}", self.namespace, concurrency.key).as_bytes()),
             (None, Some(key)) => Slot::of(self.key_identity(&key.key).as_bytes()),
             (None, None) => Slot::of(&request.0.to_le_bytes()),
         }
@@ -195,11 +193,7 @@ impl StartSpec {
             check_name("step", &planned.step)?;
             let before = &self.steps[..index];
             if before.iter().any(|other| other.step == planned.step) {
-                return Err(Refusal::invalid(
-                    "steps",
-                    "every step once",
-                    format!("{} twice", planned.step),
-                ));
+                return Err(Refusal::invalid("steps", "every step once", format!("{} twice", planned.step)));
             }
             for need in &planned.needs {
                 if !before.iter().any(|other| other.step == *need) {
@@ -218,18 +212,10 @@ impl StartSpec {
 /// A name is not empty, not too long, and free of control characters.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Refusal> {
     if name.is_empty() {
-        return Err(Refusal::invalid(
-            what,
-            "a name of at least one character",
-            "an empty one",
-        ));
+        return Err(Refusal::invalid(what, "a name of at least one character", "an empty one"));
     }
     if name.chars().any(char::is_control) {
-        return Err(Refusal::invalid(
-            what,
-            "a name without control characters",
-            format!("{name:?}"),
-        ));
+        return Err(Refusal::invalid(what, "a name without control characters", format!("{name:?}")));
     }
     check_most(what, name.len(), limits::NAME_BYTES_MAX)
 }
@@ -253,9 +239,5 @@ fn check_most(what: &str, found: usize, limit: usize) -> Result<(), Refusal> {
     if found <= limit {
         return Ok(());
     }
-    Err(Refusal::TooLarge {
-        what: what.into(),
-        limit: limit as u64,
-        found: found as u64,
-    })
+    Err(Refusal::TooLarge { what: what.into(), limit: limit as u64, found: found as u64 })
 }

@@ -76,10 +76,7 @@ impl FromStr for Status {
     type Err = UnknownStatus;
 
     fn from_str(text: &str) -> Result<Self, UnknownStatus> {
-        Self::ALL
-            .into_iter()
-            .find(|status| status.name() == text)
-            .ok_or(UnknownStatus)
+        Self::ALL.into_iter().find(|status| status.name() == text).ok_or(UnknownStatus)
     }
 }
 
@@ -111,11 +108,7 @@ impl StatusSet {
     /// The set of the given statuses.
     #[must_use]
     pub fn of(statuses: &[Status]) -> Self {
-        Self(
-            statuses
-                .iter()
-                .fold(0, |set, status| set | (1 << (*status as u16))),
-        )
+        Self(statuses.iter().fold(0, |set, status| set | (1 << (*status as u16))))
     }
 
     /// Whether `status` is in the set.

@@ -43,9 +43,7 @@ impl FromStr for Thread {
     type Err = BadThread;
 
     fn from_str(text: &str) -> Result<Self, BadThread> {
-        let bad = || BadThread {
-            found: text.to_string(),
-        };
+        let bad = || BadThread { found: text.to_string() };
         if text == "run_catalog" {
             return Ok(Self::Catalog);
         }
@@ -68,11 +66,7 @@ pub struct BadThread {
 
 impl fmt::Display for BadThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "expected run:<id>, dispatch:<queue>, run_index:<workflow> or run_catalog, found {:?}",
-            self.found
-        )
+        write!(f, "expected run:<id>, dispatch:<queue>, run_index:<workflow> or run_catalog, found {:?}", self.found)
     }
 }
 
@@ -215,13 +209,9 @@ impl Dispatch {
     }
 
     fn select(&self, when: impl Fn(&Standing) -> Option<Timestamp>) -> Vec<(RunId, u16)> {
-        let open = self
-            .attempts
-            .iter()
-            .filter(|((run, _), _)| !self.over.contains(run));
-        let mut found: Vec<(Timestamp, (RunId, u16))> = open
-            .filter_map(|(key, attempt)| Some((when(&attempt.standing)?, *key)))
-            .collect();
+        let open = self.attempts.iter().filter(|((run, _), _)| !self.over.contains(run));
+        let mut found: Vec<(Timestamp, (RunId, u16))> =
+            open.filter_map(|(key, attempt)| Some((when(&attempt.standing)?, *key))).collect();
         found.sort();
         found.into_iter().map(|(_, key)| key).collect()
     }
@@ -230,10 +220,7 @@ impl Dispatch {
         let at = |cursor: u16| (entry.run, cursor);
         match entry.fact {
             Fact::Scheduled(scheduled) => {
-                let claimant = self
-                    .attempts
-                    .remove(&at(scheduled.cursor))
-                    .and_then(|before| before.claimant);
+                let claimant = self.attempts.remove(&at(scheduled.cursor)).and_then(|before| before.claimant);
                 let visible_at = scheduled.visible_at.unwrap_or(entry.at);
                 let attempt = Attempt {
                     turn: scheduled.turn,
@@ -260,9 +247,7 @@ impl Dispatch {
                 };
             }),
             Fact::Heartbeat(beat) => self.stand(at(beat.cursor), |attempt| match &mut attempt.standing {
-                Standing::Claimed {
-                    claim, lease_until, ..
-                } if *claim == beat.claim => *lease_until = beat.lease_until,
+                Standing::Claimed { claim, lease_until, .. } if *claim == beat.claim => *lease_until = beat.lease_until,
                 // A stale one is for the anomalies; the attempt is as it was.
                 _ => {}
             }),
@@ -354,9 +339,7 @@ impl Catalog {
             }
             Fact::Purged => {
                 self.runs.remove(&entry.run);
-                self.keys
-                    .values_mut()
-                    .for_each(|runs| runs.retain(|run| *run != entry.run));
+                self.keys.values_mut().for_each(|runs| runs.retain(|run| *run != entry.run));
             }
             _ => {}
         }

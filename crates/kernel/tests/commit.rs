@@ -6,9 +6,7 @@ use abide_kernel::shard::{Answer, Command, Load, Loaded, Output};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::start::StartAnswer;
 use abide_kernel::{Refusal, RunId, StartSpec, Status};
-use support::act::{
-    awaiting, cancel, complete, done, flow, keyed, limited, next, show, signal, sleeping, start,
-};
+use support::act::{awaiting, cancel, complete, done, flow, keyed, limited, next, show, signal, sleeping, start};
 use support::{Crash, Hand, World, check, token};
 
 fn world(shards: u16) -> World {
@@ -20,10 +18,7 @@ fn world(shards: u16) -> World {
 /// A start whose key and whose concurrency key have different homes.
 fn apart(world: &World) -> StartSpec {
     (0..99)
-        .map(|n| StartSpec {
-            key: keyed("k").key,
-            ..limited(&format!("c{n}"))
-        })
+        .map(|n| StartSpec { key: keyed("k").key, ..limited(&format!("c{n}")) })
         .find(|spec| {
             let request = abide_kernel::RequestId::new(world.now, 1);
             world.map.home(spec.home_slot(request)) != world.map.home(spec.admission_slot(request))
@@ -53,12 +48,7 @@ fn nothing_leaves_before_it_is_durable() {
     assert!(world.answer(shown).is_some() && world.answer(refused).is_some());
     assert!(world.answer(read).is_some(), "it showed only what is durable now");
     assert!(world.answer(signalled).is_none(), "its own batch is not");
-    assert!(
-        world
-            .outputs
-            .iter()
-            .any(|output| matches!(output, Output::Dispatch(_)))
-    );
+    assert!(world.outputs.iter().any(|output| matches!(output, Output::Dispatch(_))));
     world.durable();
     assert!(world.answer(signalled).is_some());
 }
@@ -141,10 +131,7 @@ fn an_abandoned_shard_names_every_unanswered_caller_once() {
     world.loads_held = false;
     assert_eq!(show(&mut world, open).inbox.len(), 0);
     world.ask(signal(open, "go", signal_request));
-    assert!(matches!(
-        world.ask(start(request, keyed("k"))),
-        Answer::Started(StartAnswer::Created(_))
-    ));
+    assert!(matches!(world.ask(start(request, keyed("k"))), Answer::Started(StartAnswer::Created(_))));
     check::check(&world);
 }
 
@@ -167,16 +154,10 @@ fn a_start_that_was_written_and_never_answered_is_found_again() {
             world.crash(Crash::AfterAppend);
             assert!(world.lost.contains(&ticket));
             let id = spec.run_id(request);
-            assert_eq!(
-                world.ask(start(request, spec.clone())),
-                Answer::Started(StartAnswer::Created(id))
-            );
+            assert_eq!(world.ask(start(request, spec.clone())), Answer::Started(StartAnswer::Created(id)));
             assert_eq!(show(&mut world, id).status(), Status::Runnable);
             world.flush();
-            assert_eq!(
-                world.ask(start(request, spec)),
-                Answer::Started(StartAnswer::Created(id))
-            );
+            assert_eq!(world.ask(start(request, spec)), Answer::Started(StartAnswer::Created(id)));
         }
     }
 }
@@ -196,10 +177,7 @@ fn a_start_elsewhere_is_answered_when_it_has_begun() {
     world.wire_held = false;
     world.settle();
     let id = spec.run_id(request);
-    assert_eq!(
-        world.answer(ticket),
-        Some(Answer::Started(StartAnswer::Created(id)))
-    );
+    assert_eq!(world.answer(ticket), Some(Answer::Started(StartAnswer::Created(id))));
     assert!(matches!(
         world.answer(waiting),
         Some(Answer::Started(StartAnswer::Rejected { by, .. })) if by == id
@@ -227,13 +205,7 @@ fn commands_for_a_run_being_loaded_keep_their_order() {
     world.settle();
     assert!(matches!(world.answer(first), Some(Answer::Signalled(a)) if !a.duplicate));
     assert!(matches!(world.answer(ended), Some(Answer::Recorded { .. })));
-    assert!(matches!(
-        world.answer(late),
-        Some(Answer::Refused(Refusal::RunOver {
-            status: Status::Cancelled,
-            ..
-        }))
-    ));
+    assert!(matches!(world.answer(late), Some(Answer::Refused(Refusal::RunOver { status: Status::Cancelled, .. }))));
     assert!(matches!(world.answer(again), Some(Answer::Signalled(a)) if a.duplicate));
 }
 
@@ -291,20 +263,10 @@ fn a_deadline_set_while_a_page_is_read_is_kept() {
     // Three entries are known; the fourth instant is where the store is asked again.
     world.loads_held = true;
     world.tick(4_000);
-    assert!(
-        world
-            .waiting_loads
-            .iter()
-            .any(|(_, load)| matches!(load, Load::Due { .. }))
-    );
-    assert!(
-        world.shards[0].next_wake().is_none_or(|at| at > world.now),
-        "no spin while it reads"
-    );
+    assert!(world.waiting_loads.iter().any(|(_, load)| matches!(load, Load::Due { .. })));
+    assert!(world.shards[0].next_wake().is_none_or(|at| at > world.now), "no spin while it reads");
     let loads: Vec<(usize, Load)> = world.waiting_loads.drain(..).collect();
-    let (page, others): (Vec<_>, Vec<_>) = loads
-        .into_iter()
-        .partition(|(_, load)| matches!(load, Load::Due { .. }));
+    let (page, others): (Vec<_>, Vec<_>) = loads.into_iter().partition(|(_, load)| matches!(load, Load::Due { .. }));
     world.waiting_loads.extend(others);
     // The page is read from the store now, and arrives later.
     let stale: Vec<_> = world.disks[0]
@@ -329,11 +291,7 @@ fn a_deadline_set_while_a_page_is_read_is_kept() {
         world.tick(1_000);
     }
     for run in runs {
-        assert_eq!(
-            world.folded(run).expect("a run").status(),
-            Status::Runnable,
-            "{run}"
-        );
+        assert_eq!(world.folded(run).expect("a run").status(), Status::Runnable, "{run}");
     }
 }
 
@@ -354,10 +312,7 @@ fn a_purged_run_stays_gone_before_the_store_knows() {
     assert!(world.disks[0].index.contains_key(&run));
     world.ask(Command::Purge { run });
     // The store still has its row, with the key.
-    assert!(matches!(
-        world.ask(Command::Show { run }),
-        Answer::Refused(Refusal::NotFound { .. })
-    ));
+    assert!(matches!(world.ask(Command::Show { run }), Answer::Refused(Refusal::NotFound { .. })));
     assert_eq!(
         world.ask(start(request, spec.clone())),
         Answer::Started(StartAnswer::Created(run)),
@@ -369,10 +324,7 @@ fn a_purged_run_stays_gone_before_the_store_knows() {
         Answer::Started(StartAnswer::Created(id)) if id == spec.run_id(second)
     ));
     world.flush();
-    assert_eq!(
-        world.ask(start(request, spec)),
-        Answer::Started(StartAnswer::Created(run))
-    );
+    assert_eq!(world.ask(start(request, spec)), Answer::Started(StartAnswer::Created(run)));
     assert!(world.folded(run).is_none());
     check::check(&world);
 }
@@ -387,10 +339,7 @@ fn a_deadline_of_a_missing_run_is_dropped() {
     assert!(world.outputs.is_empty());
     let run = world.start(flow());
     world.claim("w1", 1);
-    assert!(matches!(
-        world.ask(complete(&world, run, done())),
-        Answer::Recorded { .. }
-    ));
+    assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { .. }));
 }
 
 /// D37: a node whose clock is behind never dates a fact before the last one, and gives live claims a full lease again.
@@ -435,19 +384,13 @@ fn a_run_set_aside_leaves_every_index() {
     let mut spec = keyed("k");
     spec.concurrency = limited("c").concurrency;
     let run = world.start(spec.clone());
-    let second = StartSpec {
-        key: keyed("other").key,
-        ..spec
-    };
+    let second = StartSpec { key: keyed("other").key, ..spec };
     world.start(second);
     assert!(world.has_work("w1"));
     world.shards[0].set_aside(run);
     assert_eq!(world.claim("w1", 9), 1, "only the second");
     let request = world.request();
-    assert!(matches!(
-        world.ask(start(request, keyed("k"))),
-        Answer::Started(StartAnswer::Created(_))
-    ));
+    assert!(matches!(world.ask(start(request, keyed("k"))), Answer::Started(StartAnswer::Created(_))));
 }
 
 /// D37: after a take-over a live claim gets a full lease again: the last heartbeats were kept in memory only.
@@ -457,10 +400,7 @@ fn a_take_over_gives_live_claims_a_full_lease() {
     let run = world.start(flow());
     world.claim("w1", 1);
     world.tick(300);
-    let beat = Command::Heartbeat {
-        claim: world.dispatches[&run].claim,
-        token: token("w1"),
-    };
+    let beat = Command::Heartbeat { claim: world.dispatches[&run].claim, token: token("w1") };
     world.ask(beat);
     assert_eq!(world.disks[0].rows.len(), 2, "the heartbeat is not in the log");
     for flush in [false, true] {
@@ -472,8 +412,5 @@ fn a_take_over_gives_live_claims_a_full_lease() {
         world.tick(199);
         assert_eq!(world.folded(run).expect("a run").status(), Status::Executing);
     }
-    assert!(matches!(
-        world.ask(complete(&world, run, done())),
-        Answer::Recorded { .. }
-    ));
+    assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { .. }));
 }

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use abide_kernel::explain::{Explanation, Reason, Service, Surroundings, explain};
 use abide_kernel::shard::Command;
 use abide_kernel::transition::fail::Failing;
-use abide_kernel::{
-    ErrorInfo, Fingerprint, Outcome, PlannedStep, RetryPolicy, RunId, StartSpec, Status, Str,
-};
+use abide_kernel::{ErrorInfo, Fingerprint, Outcome, PlannedStep, RetryPolicy, RunId, StartSpec, Status, Str};
 use support::act::{awaiting, complete, completing, done, flow, limited, payload, sleeping, spawn};
 use support::{BASE, Hand, World, definition, token};
 
@@ -42,17 +40,12 @@ fn an_ended_run_says_how() {
     let mut world = world();
     let run = world.start(flow());
     world.claim("w1", 1);
-    let stop = Outcome::Stop {
-        error: ErrorInfo::terminal("no_money", "the card was declined"),
-    };
+    let stop = Outcome::Stop { error: ErrorInfo::terminal("no_money", "the card was declined") };
     world.ask(complete(&world, run, stop));
     world.tick(65_000);
     let told = told(&world, run);
     assert_eq!(told.reason, Reason::Ended(Status::Failed));
-    assert_eq!(
-        told.sentence,
-        "it ended as failed 1 min 5 s ago: no_money: the card was declined"
-    );
+    assert_eq!(told.sentence, "it ended as failed 1 min 5 s ago: no_money: the card was declined");
     assert!(told.next_actions.iter().any(|action| action.contains("history")));
 }
 
@@ -65,10 +58,7 @@ fn an_executing_run_names_its_worker_and_lease() {
     world.tick(400);
     let told = told(&world, run);
     assert_eq!(told.reason.code(), "executing");
-    assert_eq!(
-        told.sentence,
-        "w1 executes step begin, last heard of 400 ms ago, and its lease lasts 600 ms more"
-    );
+    assert_eq!(told.sentence, "w1 executes step begin, last heard of 400 ms ago, and its lease lasts 600 ms more");
     assert_eq!(evidence(&told, "claim"), "1");
 }
 
@@ -88,21 +78,9 @@ fn a_run_nobody_can_execute_says_what_is_missing() {
     };
     assert_eq!(service(&queue, &["flow"]), Service::Served);
     let cases = [
-        (
-            service(&mail, &["flow"]),
-            "no_worker",
-            "no live worker serves queue default",
-        ),
-        (
-            service(&queue, &["other"]),
-            "no_worker_workflow",
-            "no live worker of queue default has workflow flow",
-        ),
-        (
-            service(&queue, &["flow@2", "flow@3"]),
-            "no_worker_version",
-            "it needs flow v1, and live workers have v2, 3",
-        ),
+        (service(&mail, &["flow"]), "no_worker", "no live worker serves queue default"),
+        (service(&queue, &["other"]), "no_worker_workflow", "no live worker of queue default has workflow flow"),
+        (service(&queue, &["flow@2", "flow@3"]), "no_worker_version", "it needs flow v1, and live workers have v2, 3"),
         (
             service(&queue, &["flow@1#8"]),
             "no_worker_definition",
@@ -110,10 +88,7 @@ fn a_run_nobody_can_execute_says_what_is_missing() {
         ),
     ];
     for (service, code, sentence) in cases {
-        let around = Surroundings {
-            service,
-            ..Surroundings::default()
-        };
+        let around = Surroundings { service, ..Surroundings::default() };
         let told = told_around(&world, run, around);
         assert_eq!(told.reason.code(), code);
         assert!(told.sentence.ends_with(sentence), "{}", told.sentence);
@@ -131,10 +106,7 @@ fn a_ready_run_counts_those_before_it() {
     let behind = told(&world, third);
     assert_eq!(behind.reason, Reason::Behind(2));
     assert!(behind.sentence.ends_with("behind 2 others"));
-    let paused = Surroundings {
-        queue_paused: true,
-        ..Surroundings::default()
-    };
+    let paused = Surroundings { queue_paused: true, ..Surroundings::default() };
     let paused = told_around(&world, third, paused);
     assert_eq!(paused.reason.code(), "queue_paused");
     assert!(paused.sentence.ends_with("but queue default is paused"));
@@ -149,10 +121,7 @@ fn a_saturated_key_names_its_holders() {
     world.claim("w1", 9);
     let told = told(&world, run);
     assert_eq!(told.reason, Reason::KeySaturated(vec![holder]));
-    assert!(
-        told.sentence
-            .ends_with(&format!("concurrency key \"c\" is taken by {holder}"))
-    );
+    assert!(told.sentence.ends_with(&format!("concurrency key \"c\" is taken by {holder}")));
     assert_eq!(told.next_actions, [format!("abide run explain {holder}")]);
 }
 
@@ -169,16 +138,10 @@ fn a_run_that_backs_off_says_after_what() {
         retry: Some(RetryPolicy::exponential(90_000)),
         seed: 1,
     };
-    world.ask(Command::Fail {
-        run,
-        failing: Box::new(failing),
-    });
+    world.ask(Command::Fail { run, failing: Box::new(failing) });
     let told = told(&world, run);
     assert_eq!(told.reason, Reason::BackingOff(BASE.after(90_000)));
-    assert_eq!(
-        told.sentence,
-        "attempt 1 of step begin backs off for another 1 min 30 s after timeout: no answer"
-    );
+    assert_eq!(told.sentence, "attempt 1 of step begin backs off for another 1 min 30 s after timeout: no answer");
 }
 
 /// AB-1: a start in the future, a sleep, and a signal that is waited for.
@@ -206,14 +169,8 @@ fn waits_say_for_what_and_how_long() {
     world.ask(complete(&world, run, wait));
     world.tick(2_000);
     let told = told(&world, run);
-    assert_eq!(
-        told.reason,
-        Reason::WaitingForSignal(vec!["paid".into(), "refused".into()])
-    );
-    assert_eq!(
-        told.sentence,
-        "step begin waits for signal paid or refused since 2 s, for 8 s more at the longest"
-    );
+    assert_eq!(told.reason, Reason::WaitingForSignal(vec!["paid".into(), "refused".into()]));
+    assert_eq!(told.sentence, "step begin waits for signal paid or refused since 2 s, for 8 s more at the longest");
     assert_eq!(told.next_actions[0], format!("abide run signal {run} paid"));
 }
 
@@ -224,13 +181,7 @@ fn a_parent_names_its_open_children() {
     let run = world.start(flow());
     world.claim("w1", 1);
     world.ask(complete(&world, run, spawn(vec![flow(), flow()])));
-    let children: Vec<RunId> = world
-        .folded(run)
-        .expect("a run")
-        .children
-        .iter()
-        .map(|child| child.id)
-        .collect();
+    let children: Vec<RunId> = world.folded(run).expect("a run").children.iter().map(|child| child.id).collect();
     world.claim("w1", 2);
     world.ask(complete(&world, children[0], done()));
     let told = told(&world, run);
@@ -243,19 +194,12 @@ fn a_parent_names_its_open_children() {
 #[test]
 fn a_dead_letter_says_why() {
     let mut world = world();
-    let run = world.start(StartSpec {
-        deliveries_max: Some(1),
-        ..flow()
-    });
+    let run = world.start(StartSpec { deliveries_max: Some(1), ..flow() });
     world.claim("w1", 1);
     world.tick(1_000);
     let told = told(&world, run);
     assert_eq!(told.reason, Reason::DeadLettered);
-    assert!(
-        told.sentence.contains("deliveries_exhausted"),
-        "{}",
-        told.sentence
-    );
+    assert!(told.sentence.contains("deliveries_exhausted"), "{}", told.sentence);
     assert_eq!(evidence(&told, "node"), "node");
     assert_eq!(told.next_actions[0], format!("abide dead-letter requeue {run}"));
 }
@@ -268,23 +212,14 @@ fn a_step_names_what_it_needs() {
         step: step.into(),
         needs: needs.iter().map(|need| Str::from(*need)).collect(),
     };
-    let run = world.start(StartSpec {
-        steps: vec![plan("a", &[]), plan("b", &[]), plan("c", &["a", "b"])],
-        ..flow()
-    });
+    let run = world.start(StartSpec { steps: vec![plan("a", &[]), plan("b", &[]), plan("c", &["a", "b"])], ..flow() });
     world.claim("w1", 2);
     let mut parked = completing(&world, run, awaiting("go"));
     parked.claim = 1;
-    world.ask(Command::Complete {
-        run,
-        completing: parked.clone(),
-    });
+    world.ask(Command::Complete { run, completing: parked.clone() });
     parked.claim = 2;
     parked.outcome = Arc::new(done());
-    world.ask(Command::Complete {
-        run,
-        completing: parked,
-    });
+    world.ask(Command::Complete { run, completing: parked });
     // What waits says more than what needs it.
     assert_eq!(told(&world, run).reason.code(), "waiting_for_signal");
     let mut folded = world.folded(run).expect("a run");

@@ -48,43 +48,26 @@ fn a_child_counts_once_however_often_word_comes() {
     world.claim("w1", 1);
     let spec = elsewhere(&world, parent);
     world.ask(complete(&world, parent, spawn(vec![spec, flow()])));
-    let [far, near] = children(&world, parent)[..] else {
-        panic!("two children")
-    };
+    let [far, near] = children(&world, parent)[..] else { panic!("two children") };
     world.claim("w1", 9);
     world.wire_held = true;
     world.ask(complete(&world, far, done()));
     let sent: Vec<Envelope> = world.wire.iter().cloned().collect();
-    assert!(
-        sent.iter()
-            .any(|e| matches!(e.message, Message::ChildEnded { .. }))
-    );
+    assert!(sent.iter().any(|e| matches!(e.message, Message::ChildEnded { .. })));
     for envelope in sent.iter().chain(&sent) {
         world.shards[usize::from(envelope.to.0)].receive(world.now, envelope.clone());
     }
     // A second envelope with the same word: the cursor cannot tell, the run can.
     let home = world.home(parent);
     let from = world.home(far);
-    let number = world.disks[from]
-        .outbox
-        .iter()
-        .filter(|e| usize::from(e.to.0) == home)
-        .count() as u64;
+    let number = world.disks[from].outbox.iter().filter(|e| usize::from(e.to.0) == home).count() as u64;
     let again = Envelope {
         number: number + 1,
-        ..sent
-            .iter()
-            .find(|e| matches!(e.message, Message::ChildEnded { .. }))
-            .expect("word of the end")
-            .clone()
+        ..sent.iter().find(|e| matches!(e.message, Message::ChildEnded { .. })).expect("word of the end").clone()
     };
     world.shards[home].receive(world.now, again);
     world.settle();
-    assert_eq!(
-        pending(&mut world, parent),
-        1,
-        "the other child is still waited for"
-    );
+    assert_eq!(pending(&mut world, parent), 1, "the other child is still waited for");
     world.ask(complete(&world, near, done()));
     assert_eq!(show(&mut world, parent).status(), Status::Runnable);
     check::check(&world);
@@ -168,10 +151,7 @@ fn children_begin_with_the_park() {
     world.tick(1_000);
     world.claim("w1", 9);
     world.ask(complete(&world, parent, spawn(vec![flow(), flow()])));
-    let batch: Vec<Fact> = world.disks[0].rows[before..]
-        .iter()
-        .flat_map(|row| row.facts.iter().cloned())
-        .collect();
+    let batch: Vec<Fact> = world.disks[0].rows[before..].iter().flat_map(|row| row.facts.iter().cloned()).collect();
     assert_eq!(batch.iter().filter(|f| f.kind() == "started").count(), 2);
     assert_eq!(world.claim("w1", 9), 2);
 }
@@ -186,24 +166,12 @@ fn the_joined_step_sees_its_children_every_time() {
     world.ask(complete(&world, parent, spawn(vec![flow()])));
     let child = children(&world, parent)[0];
     world.claim("w1", 1);
-    world.ask(complete(
-        &world,
-        child,
-        abide_kernel::Outcome::Done {
-            result: payload(r#"{"n":7}"#),
-        },
-    ));
+    world.ask(complete(&world, child, abide_kernel::Outcome::Done { result: payload(r#"{"n":7}"#) }));
     for attempt in 0..2 {
         world.claim("w1", 1);
         let seen = world.dispatches[&parent].clone();
         assert_eq!(seen.reclaims, attempt);
-        let Some(abide_kernel::ChildEnd::Ended {
-            status,
-            state,
-            result,
-            error,
-        }) = &seen.children[0].end
-        else {
+        let Some(abide_kernel::ChildEnd::Ended { status, state, result, error }) = &seen.children[0].end else {
             panic!("it ended");
         };
         assert_eq!((*status, state.text()), (Status::Done, "{}"));
@@ -236,10 +204,7 @@ fn a_cancel_does_not_overtake_the_child_it_is_for() {
     let spec = (0..999)
         .map(|n| StartSpec {
             key: keyed(&format!("k{}", n % 30)).key,
-            concurrency: Some(Concurrency {
-                key: format!("c{}", n / 30).into(),
-                limit: 1,
-            }),
+            concurrency: Some(Concurrency { key: format!("c{}", n / 30).into(), limit: 1 }),
             ..flow()
         })
         .find(|spec| {
@@ -256,10 +221,7 @@ fn a_cancel_does_not_overtake_the_child_it_is_for() {
     world.ask(cancel(parent, request, true));
     // The envelopes arrive sender by sender in every order that keeps each sender's own.
     while let Some(envelope) = world.wire.pop_back() {
-        let behind = world
-            .wire
-            .iter()
-            .position(|e| (e.from, e.to) == (envelope.from, envelope.to));
+        let behind = world.wire.iter().position(|e| (e.from, e.to) == (envelope.from, envelope.to));
         let envelope = match behind {
             Some(first) => {
                 let earlier = world.wire.remove(first).expect("an envelope");
@@ -285,31 +247,16 @@ fn words_that_fit_nothing_change_nothing() {
     let parent = world.start(flow());
     world.claim("w1", 1);
     world.ask(complete(&world, parent, awaiting("go")));
-    let ended = ChildEnded {
-        child: RunId(1),
-        status: Status::Done,
-        state: payload("{}"),
-        result: None,
-        error: None,
-    };
+    let ended = ChildEnded { child: RunId(1), status: Status::Done, state: payload("{}"), result: None, error: None };
     let home = world.home(parent);
     let sender = (home + 1) % 4;
     let gone = RunId::new(world.now, parent.slot(), 999);
     let messages = [
-        Message::ChildEnded {
-            parent,
-            ended: Box::new(ended.clone()),
-        },
-        Message::ChildEnded {
-            parent: gone,
-            ended: Box::new(ended),
-        },
+        Message::ChildEnded { parent, ended: Box::new(ended.clone()) },
+        Message::ChildEnded { parent: gone, ended: Box::new(ended) },
         Message::Begun { reservation: gone },
         Message::KeyFreed { reservation: gone },
-        Message::ParentPurged {
-            run: parent,
-            parent: gone,
-        },
+        Message::ParentPurged { run: parent, parent: gone },
         Message::ParentPurged { run: gone, parent },
     ];
     let rows = world.disks[home].rows.len();
@@ -326,10 +273,7 @@ fn words_that_fit_nothing_change_nothing() {
     assert_eq!(world.disks[home].rows.len(), rows, "nothing happened");
     assert_eq!(world.disks[home].consumed[sender], 6, "and all of it is consumed");
     assert!(!show(&mut world, parent).orphaned);
-    assert!(matches!(
-        world.ask(Command::Show { run: gone }),
-        Answer::Refused(_)
-    ));
+    assert!(matches!(world.ask(Command::Show { run: gone }), Answer::Refused(_)));
 }
 
 /// GD-62, GD-66: each level has its own barrier, and no step that spawned is run again.
@@ -369,10 +313,7 @@ fn envelopes_are_consumed_in_order_and_once() {
         from: abide_kernel::ShardId(sender as u16),
         to: abide_kernel::ShardId(home as u16),
         number,
-        message: Message::ParentPurged {
-            run: parent,
-            parent: RunId(1),
-        },
+        message: Message::ParentPurged { run: parent, parent: RunId(1) },
     };
     let consumed = |world: &mut World, number| {
         world.shards[home].receive(world.now, envelope(number));

@@ -5,19 +5,16 @@ mod support;
 use std::sync::Arc;
 
 use abide_kernel::limits::{
-    ANOMALIES_MAX, AWAIT_NAMES_MAX, CHILDREN_MAX, DEDUP_KEYS_MAX, ERROR_BYTES_MAX, INBOX_SIGNALS_MAX,
-    KEY_BYTES_MAX, LABELS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, WAITING_COMMANDS_MAX,
+    ANOMALIES_MAX, AWAIT_NAMES_MAX, CHILDREN_MAX, DEDUP_KEYS_MAX, ERROR_BYTES_MAX, INBOX_SIGNALS_MAX, KEY_BYTES_MAX,
+    LABELS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, WAITING_COMMANDS_MAX,
 };
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::signal::{self, Sent};
 use abide_kernel::{
-    Concurrency, ErrorInfo, Join, Outcome, Payload, PlannedStep, Refusal, RunId, Signal, StartSpec, Status,
-    Str,
+    Concurrency, ErrorInfo, Join, Outcome, Payload, PlannedStep, Refusal, RunId, Signal, StartSpec, Status, Str,
 };
-use support::act::{
-    awaiting, complete, done, flow, keyed, limited, next, payload, signal as send, spawn, start,
-};
+use support::act::{awaiting, complete, done, flow, keyed, limited, next, payload, signal as send, spawn, start};
 use support::{Hand, World, token};
 
 fn world() -> World {
@@ -50,82 +47,19 @@ fn a_start_is_checked_before_it_is_written() {
         needs: needs.iter().map(|need| Str::from(*need)).collect(),
     };
     let specs = [
-        (
-            StartSpec {
-                workflow: "".into(),
-                ..flow()
-            },
-            "invalid",
-        ),
-        (
-            StartSpec {
-                workflow: "a\nb".into(),
-                ..flow()
-            },
-            "invalid",
-        ),
-        (
-            StartSpec {
-                workflow: long(NAME_BYTES_MAX + 1),
-                ..flow()
-            },
-            "too_large",
-        ),
-        (
-            StartSpec {
-                queue: long(NAME_BYTES_MAX + 1),
-                ..flow()
-            },
-            "too_large",
-        ),
-        (
-            StartSpec {
-                namespace: "".into(),
-                ..flow()
-            },
-            "invalid",
-        ),
-        (
-            StartSpec {
-                input: huge(),
-                ..flow()
-            },
-            "too_large",
-        ),
+        (StartSpec { workflow: "".into(), ..flow() }, "invalid"),
+        (StartSpec { workflow: "a\nb".into(), ..flow() }, "invalid"),
+        (StartSpec { workflow: long(NAME_BYTES_MAX + 1), ..flow() }, "too_large"),
+        (StartSpec { queue: long(NAME_BYTES_MAX + 1), ..flow() }, "too_large"),
+        (StartSpec { namespace: "".into(), ..flow() }, "invalid"),
+        (StartSpec { input: huge(), ..flow() }, "too_large"),
         (keyed(""), "invalid"),
         (keyed(&long(KEY_BYTES_MAX + 1)), "too_large"),
         (limited(""), "invalid"),
-        (
-            StartSpec {
-                concurrency: Some(Concurrency {
-                    key: "c".into(),
-                    limit: 0,
-                }),
-                ..flow()
-            },
-            "invalid",
-        ),
-        (
-            StartSpec {
-                labels: vec![("a".into(), "b".into()); LABELS_MAX + 1],
-                ..flow()
-            },
-            "too_large",
-        ),
-        (
-            StartSpec {
-                steps: vec![plan("a", &[]), plan("a", &[])],
-                ..flow()
-            },
-            "invalid",
-        ),
-        (
-            StartSpec {
-                steps: vec![plan("a", &["b"]), plan("b", &["a"])],
-                ..flow()
-            },
-            "invalid",
-        ),
+        (StartSpec { concurrency: Some(Concurrency { key: "c".into(), limit: 0 }), ..flow() }, "invalid"),
+        (StartSpec { labels: vec![("a".into(), "b".into()); LABELS_MAX + 1], ..flow() }, "too_large"),
+        (StartSpec { steps: vec![plan("a", &[]), plan("a", &[])], ..flow() }, "invalid"),
+        (StartSpec { steps: vec![plan("a", &["b"]), plan("b", &["a"])], ..flow() }, "invalid"),
     ];
     for (spec, code) in specs {
         let request = world.request();
@@ -135,10 +69,7 @@ fn a_start_is_checked_before_it_is_written() {
     }
     assert!(world.disks[0].rows.is_empty());
     let request = world.request();
-    let exact = StartSpec {
-        workflow: long(NAME_BYTES_MAX),
-        ..flow()
-    };
+    let exact = StartSpec { workflow: long(NAME_BYTES_MAX), ..flow() };
     assert!(matches!(world.ask(start(request, exact)), Answer::Started(_)));
 }
 
@@ -150,19 +81,9 @@ fn an_outcome_is_checked_before_it_is_written() {
     world.claim("w1", 1);
     let rows = world.disks[0].rows.len();
     let state = payload("{}");
-    let wait = |signals: Vec<Str>| Outcome::Await {
-        signals,
-        then: None,
-        deadline: None,
-        state: state.clone(),
-    };
-    let many = |join| Outcome::Spawn {
-        children: Vec::new(),
-        then: "up".into(),
-        join,
-        deadline: None,
-        state: state.clone(),
-    };
+    let wait = |signals: Vec<Str>| Outcome::Await { signals, then: None, deadline: None, state: state.clone() };
+    let many =
+        |join| Outcome::Spawn { children: Vec::new(), then: "up".into(), join, deadline: None, state: state.clone() };
     let outcomes = [
         next(""),
         Outcome::Done { result: huge() },
@@ -170,50 +91,30 @@ fn an_outcome_is_checked_before_it_is_written() {
         wait(vec!["a".into(); AWAIT_NAMES_MAX + 1]),
         wait(vec!["".into()]),
         spawn(vec![flow(); CHILDREN_MAX + 1]),
-        spawn(vec![StartSpec {
-            workflow: "".into(),
-            ..flow()
-        }]),
+        spawn(vec![StartSpec { workflow: "".into(), ..flow() }]),
         many(Join::Quorum(0)),
         many(Join::Quorum(2)),
-        Outcome::Stop {
-            error: ErrorInfo {
-                message: long(ERROR_BYTES_MAX + 1),
-                ..ErrorInfo::terminal("x", "")
-            },
-        },
+        Outcome::Stop { error: ErrorInfo { message: long(ERROR_BYTES_MAX + 1), ..ErrorInfo::terminal("x", "") } },
     ];
     for outcome in outcomes {
         let found = refusal(world.ask(complete(&world, run, outcome)));
-        assert!(
-            matches!(found, Refusal::Invalid { .. } | Refusal::TooLarge { .. }),
-            "{found}"
-        );
+        assert!(matches!(found, Refusal::Invalid { .. } | Refusal::TooLarge { .. }), "{found}");
     }
     let failing = Failing {
         claim: 1,
         token: token("w1"),
-        error: Arc::new(ErrorInfo {
-            details: Some(huge()),
-            ..ErrorInfo::terminal("x", "")
-        }),
+        error: Arc::new(ErrorInfo { details: Some(huge()), ..ErrorInfo::terminal("x", "") }),
         retry: None,
         seed: 0,
     };
-    let fail = Command::Fail {
-        run,
-        failing: Box::new(failing),
-    };
+    let fail = Command::Fail { run, failing: Box::new(failing) };
     assert_eq!(refusal(world.ask(fail)).code(), "too_large");
     for name in [long(NAME_BYTES_MAX + 1), "".into()] {
         let request = world.request();
         refusal(world.ask(send(run, &name, request)));
     }
     assert_eq!(world.disks[0].rows.len(), rows, "nothing was written");
-    assert!(matches!(
-        world.ask(complete(&world, run, done())),
-        Answer::Recorded { .. }
-    ));
+    assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { .. }));
 }
 
 /// A full inbox is `busy`, and has room again when a step has used signals up.
@@ -224,21 +125,11 @@ fn a_full_inbox_is_busy() {
     let mut full = world.folded(run).expect("a run");
     full.signals = INBOX_SIGNALS_MAX as u64;
     full.inbox = (1..=INBOX_SIGNALS_MAX as u64)
-        .map(|id| Signal {
-            id,
-            name: "n".into(),
-            payload: Payload::null(),
-            at: world.now,
-        })
+        .map(|id| Signal { id, name: "n".into(), payload: Payload::null(), at: world.now })
         .collect();
     assert_eq!(full.check(), Ok(()));
     let request = world.request();
-    let sent = Sent {
-        name: "n".into(),
-        payload: Payload::null(),
-        dedup: None,
-        request,
-    };
+    let sent = Sent { name: "n".into(), payload: Payload::null(), dedup: None, request };
     let refused = signal::decide(&full, &sent).expect_err("it is full");
     assert_eq!((refused.code(), refused.may_retry()), ("busy", true));
     full.inbox.pop();
@@ -267,9 +158,7 @@ fn anomalies_are_bounded_and_never_change_a_run() {
     world.claim("w1", 1);
     let before = world.folded(run).expect("a run");
     let stale = |world: &World| {
-        let Command::Complete { run, mut completing } = complete(world, run, done()) else {
-            panic!("a completion")
-        };
+        let Command::Complete { run, mut completing } = complete(world, run, done()) else { panic!("a completion") };
         completing.claim = 99;
         Command::Complete { run, completing }
     };
@@ -280,10 +169,7 @@ fn anomalies_are_bounded_and_never_change_a_run() {
     assert_eq!(after.anomalies.len(), ANOMALIES_MAX);
     assert_eq!((after.cursors, after.state), (before.cursors, before.state));
     assert_eq!(world.disks[0].rows.len(), 2 + ANOMALIES_MAX);
-    assert!(matches!(
-        world.ask(complete(&world, run, done())),
-        Answer::Recorded { .. }
-    ));
+    assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { .. }));
 }
 
 /// Too many commands for one run or key that is being loaded are `busy`.
@@ -316,10 +202,7 @@ fn a_lease_is_never_too_short() {
     world.claim("w1", 1);
     world.tick(LEASE_MS_MIN - 1);
     assert_eq!(world.folded(run).expect("a run").status(), Status::Executing);
-    assert!(matches!(
-        world.ask(complete(&world, run, awaiting("go"))),
-        Answer::Recorded { .. }
-    ));
+    assert!(matches!(world.ask(complete(&world, run, awaiting("go"))), Answer::Recorded { .. }));
 }
 
 /// A start for another shard is refused: the caller has an old map.

@@ -12,8 +12,8 @@ use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::signal::Sent;
 use abide_kernel::{
-    ChildSpec, ClaimId, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome, Payload, Phase,
-    RequestId, RetryPolicy, Run, RunId, StartSpec, StatusSet, Timestamp, UniqueKey,
+    ChildSpec, ClaimId, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome, Payload, Phase, RequestId,
+    RetryPolicy, Run, RunId, StartSpec, StatusSet, Timestamp, UniqueKey,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -100,18 +100,11 @@ fn spec(a: u8, b: u8) -> StartSpec {
                 1 => StatusSet::ALL,
                 _ => StatusSet::OPEN,
             },
-            on_conflict: if b & 1 == 0 {
-                OnConflict::Reject
-            } else {
-                OnConflict::Reuse
-            },
+            on_conflict: if b & 1 == 0 { OnConflict::Reject } else { OnConflict::Reuse },
         });
     }
     if b & 2 == 2 {
-        spec.concurrency = Some(Concurrency {
-            key: format!("c{}", (b >> 2) % 3).into(),
-            limit: 1,
-        });
+        spec.concurrency = Some(Concurrency { key: format!("c{}", (b >> 2) % 3).into(), limit: 1 });
     }
     if a & 64 == 64 {
         spec.eligible_at = Some(support::BASE.after(u64::from(b) * 20));
@@ -126,40 +119,24 @@ fn spec(a: u8, b: u8) -> StartSpec {
 fn outcome(b: u8) -> Outcome {
     let state = text(r#"{"s":1}"#);
     match b % 12 {
-        0 | 1 => Outcome::Next {
-            step: "next".into(),
-            state,
-        },
-        2 => Outcome::Replay {
-            state,
-            delay_ms: u64::from(b),
-        },
+        0 | 1 => Outcome::Next { step: "next".into(), state },
+        2 => Outcome::Replay { state, delay_ms: u64::from(b) },
         3 | 4 => Outcome::Await {
             signals: vec![if b & 16 == 0 { "a".into() } else { "b".into() }],
             then: (b & 32 == 32).then(|| "then".into()),
             deadline: (b & 64 == 64).then_some(Moment::In(500)),
             state,
         },
-        5 => Outcome::Sleep {
-            until: Moment::In(u64::from(b) * 5),
-            then: None,
-            state,
-        },
+        5 => Outcome::Sleep { until: Moment::In(u64::from(b) * 5), then: None, state },
         6 | 7 => Outcome::Spawn {
-            children: (0..b / 64 + 1)
-                .map(|n| ChildSpec {
-                    spec: spec(b.wrapping_add(n * 7) & 0x3f, b),
-                })
-                .collect(),
+            children: (0..b / 64 + 1).map(|n| ChildSpec { spec: spec(b.wrapping_add(n * 7) & 0x3f, b) }).collect(),
             then: "joined".into(),
             join: [Join::AllTerminal, Join::Any, Join::AllSucceeded, Join::Quorum(1)][usize::from(b / 64)],
             deadline: (b & 16 == 16).then_some(Moment::In(900)),
             state,
         },
         8 | 9 => Outcome::Done { result: state },
-        10 => Outcome::Stop {
-            error: ErrorInfo::terminal("stop", "asked"),
-        },
+        10 => Outcome::Stop { error: ErrorInfo::terminal("stop", "asked") },
         _ => Outcome::ContinueAsNew { input: state },
     }
 }
@@ -185,12 +162,8 @@ impl Play {
 
     /// The `n`-th run that any log names, children and records of keys included.
     fn run(&self, n: u8) -> Option<RunId> {
-        let ids: BTreeSet<RunId> = self
-            .world
-            .disks
-            .iter()
-            .flat_map(|disk| disk.rows.iter().map(|row| row.run))
-            .collect();
+        let ids: BTreeSet<RunId> =
+            self.world.disks.iter().flat_map(|disk| disk.rows.iter().map(|row| row.run)).collect();
         let ids: Vec<RunId> = ids.into_iter().collect();
         (!ids.is_empty()).then(|| ids[usize::from(n) % ids.len()])
     }
@@ -232,11 +205,7 @@ impl Play {
                 if n & 4 == 4 {
                     self.world.forget_index();
                 }
-                self.world.crash(if n & 1 == 0 {
-                    Crash::BeforeAppend
-                } else {
-                    Crash::AfterAppend
-                });
+                self.world.crash(if n & 1 == 0 { Crash::BeforeAppend } else { Crash::AfterAppend });
             }
             Op::Hold => self.world.held = true,
             Op::Durable => {
@@ -261,20 +230,11 @@ impl Play {
             Op::Start(a, b) => {
                 let (request, spec) = (self.world.request(), spec(*a, *b));
                 self.starts.push((request, spec.clone()));
-                Command::Start {
-                    request,
-                    spec: Box::new(spec),
-                }
+                Command::Start { request, spec: Box::new(spec) }
             }
             Op::Again(n) => {
-                let (request, spec) = self
-                    .starts
-                    .get(usize::from(*n) % self.starts.len().max(1))?
-                    .clone();
-                Command::Start {
-                    request,
-                    spec: Box::new(spec),
-                }
+                let (request, spec) = self.starts.get(usize::from(*n) % self.starts.len().max(1))?.clone();
+                Command::Start { request, spec: Box::new(spec) }
             }
             Op::Complete(a, b) => {
                 let (run, claim, token) = self.held(*a)?;
@@ -282,21 +242,14 @@ impl Play {
                     claim,
                     token,
                     outcome: Arc::new(outcome(*b)),
-                    consume: if b & 128 == 0 {
-                        Consume::Presented
-                    } else {
-                        Consume::ByName
-                    },
+                    consume: if b & 128 == 0 { Consume::Presented } else { Consume::ByName },
                     error: None,
                 };
                 self.completions.push((run, completing.clone()));
                 Command::Complete { run, completing }
             }
             Op::CompleteAgain(n) => {
-                let (run, completing) = self
-                    .completions
-                    .get(usize::from(*n) % self.completions.len().max(1))?
-                    .clone();
+                let (run, completing) = self.completions.get(usize::from(*n) % self.completions.len().max(1))?.clone();
                 Command::Complete { run, completing }
             }
             Op::Fail(a, b) => {
@@ -308,24 +261,15 @@ impl Play {
                     retry: (b & 1 == 1).then(|| RetryPolicy::exponential(u64::from(*b))),
                     seed: 1,
                 };
-                Command::Fail {
-                    run,
-                    failing: Box::new(failing),
-                }
+                Command::Fail { run, failing: Box::new(failing) }
             }
             Op::Heartbeat(n) => {
                 let (run, number, token) = self.held(*n)?;
-                Command::Heartbeat {
-                    claim: ClaimId { run, number },
-                    token,
-                }
+                Command::Heartbeat { claim: ClaimId { run, number }, token }
             }
             Op::GiveBack(n) => {
                 let (run, number, token) = self.held(*n)?;
-                Command::GiveBack {
-                    claim: ClaimId { run, number },
-                    token,
-                }
+                Command::GiveBack { claim: ClaimId { run, number }, token }
             }
             Op::Signal(a, b) => Command::Signal {
                 run: self.run(*a)?,
@@ -351,19 +295,13 @@ impl Play {
                     spec: spec(*b & 0x3f, b % 3),
                     metadata: None,
                 };
-                Command::StartChild {
-                    run,
-                    starting: Box::new(starting),
-                }
+                Command::StartChild { run, starting: Box::new(starting) }
             }
             Op::Purge(n) => Command::Purge { run: self.run(*n)? },
             Op::Requeue(n) => Command::Requeue { run: self.run(*n)? },
             Op::Discard(n) => Command::Discard { run: self.run(*n)? },
             Op::Show(n) => Command::Show { run: self.run(*n)? },
-            Op::Wake(n) => Command::Wake {
-                run: self.run(*n)?,
-                token: 1,
-            },
+            Op::Wake(n) => Command::Wake { run: self.run(*n)?, token: 1 },
             _ => return None,
         })
     }
@@ -377,10 +315,8 @@ impl Play {
             };
             assert!(self.asked.contains(&ticket));
             assert!(self.answered.insert(ticket), "{ticket:?} is answered twice");
-            if let (
-                Answer::Started(abide_kernel::transition::start::StartAnswer::Created(run)),
-                Some(request),
-            ) = (answer, self.asked_start.get(&ticket))
+            if let (Answer::Started(abide_kernel::transition::start::StartAnswer::Created(run)), Some(request)) =
+                (answer, self.asked_start.get(&ticket))
             {
                 let first = *self.created.entry(*request).or_insert(run);
                 assert_eq!(first, run, "a retry gets the first answer");
@@ -408,16 +344,9 @@ impl Play {
             let runs = self.runs(shard);
             let work = runs.iter().any(|run| is_ready(run, &runs, now));
             let worker = self.world.worker("w1");
-            assert_eq!(
-                self.world.shards[shard].has_work(worker),
-                work,
-                "ready work at {now:?}"
-            );
+            assert_eq!(self.world.shards[shard].has_work(worker), work, "ready work at {now:?}");
             let wake = self.world.shards[shard].next_wake();
-            assert!(
-                wake.is_none_or(|wake| wake > now),
-                "it wants to be woken in the past"
-            );
+            assert!(wake.is_none_or(|wake| wake > now), "it wants to be woken in the past");
             for run in &runs {
                 let memory = self.world.shards[shard].run(run.id).unwrap_or(run);
                 if let Some(due) = naive_due(memory, now) {
@@ -444,26 +373,15 @@ impl Play {
                 let open = by_id.get(&child.id).is_none_or(|child| child.end.is_none());
                 assert!(open, "{} ended and its parent was not told", child.id);
             }
-            if let (Some(key), false, true) = (
-                &run.started.spec.key,
-                run.key_freed,
-                run.started.reserves.is_none(),
-            ) {
+            if let (Some(key), false, true) = (&run.started.spec.key, run.key_freed, run.started.reserves.is_none()) {
                 assert!(keys.insert(key.key.clone()), "{} is held twice", key.key);
             }
             if let Some(held_for) = run.started.reserves {
                 let free = by_id.get(&held_for).is_none_or(|run| run.key_freed);
-                assert_eq!(
-                    run.end.is_some(),
-                    free,
-                    "a key is held as long as its run needs it"
-                );
+                assert_eq!(run.end.is_some(), free, "a key is held as long as its run needs it");
             }
             if let Some(concurrency) = &run.started.spec.concurrency {
-                let claimed = run
-                    .cursors
-                    .iter()
-                    .filter(|at| matches!(at.phase, Phase::Claimed(_)));
+                let claimed = run.cursors.iter().filter(|at| matches!(at.phase, Phase::Claimed(_)));
                 *executing.entry(concurrency.key.to_string()).or_default() += claimed.count() as u32;
             }
         }
@@ -472,7 +390,8 @@ impl Play {
 }
 
 fn is_ready(run: &Run, all: &[Run], now: Timestamp) -> bool {
-    let visible = |at: &abide_kernel::Cursor| matches!(at.phase, Phase::Scheduled { visible_at, .. } if visible_at <= now);
+    let visible =
+        |at: &abide_kernel::Cursor| matches!(at.phase, Phase::Scheduled { visible_at, .. } if visible_at <= now);
     let claimed = |run: &Run| run.cursors.iter().any(|at| matches!(at.phase, Phase::Claimed(_)));
     let key = |run: &Run| run.started.spec.concurrency.as_ref().map(|c| c.key.clone());
     let full = key(run).is_some() && all.iter().any(|other| key(other) == key(run) && claimed(other));
@@ -505,16 +424,8 @@ fn play(shards: u16, ops: &[Op]) {
 
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
-        cases: std::env::var("RANDOM_CASES")
-            .ok()
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(cases),
-        rng_seed: RngSeed::Fixed(
-            std::env::var("RANDOM_SEED")
-                .ok()
-                .and_then(|n| n.parse().ok())
-                .unwrap_or(17),
-        ),
+        cases: std::env::var("RANDOM_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases),
+        rng_seed: RngSeed::Fixed(std::env::var("RANDOM_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(17)),
         failure_persistence: None,
         max_shrink_iters: 3_000,
         ..ProptestConfig::default()

@@ -8,12 +8,11 @@ use abide_kernel::envelope::{Envelope, Message};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::start::{RejectReason, StartAnswer};
 use abide_kernel::{
-    ErrorInfo, FORMAT, Fact, OnConflict, Outcome, Payload, Phase, RUN_FORMAT, RequestId, Run, RunId,
-    StartSpec, Status, WaitKind,
+    ErrorInfo, FORMAT, Fact, OnConflict, Outcome, Payload, Phase, RUN_FORMAT, RequestId, Run, RunId, StartSpec, Status,
+    WaitKind,
 };
 use support::act::{
-    awaiting, cancel, complete, completing, done, flow, keyed, limited, next, payload, show, signal, spawn,
-    start,
+    awaiting, cancel, complete, completing, done, flow, keyed, limited, next, payload, show, signal, spawn, start,
 };
 use support::{BASE, Crash, Hand, World, check, fold_of};
 
@@ -43,10 +42,7 @@ fn a_checkpoint_is_enough_to_resume() {
     assert_eq!(json["rev"], 3);
     assert_eq!(json["id"], run.to_string());
     assert_eq!(json["started"]["spec"]["key"]["key"], "order-17");
-    assert_eq!(
-        (&json["created_at"], &json["updated_at"]),
-        (&BASE.0.into(), &(BASE.0 + 5).into())
-    );
+    assert_eq!((&json["created_at"], &json["updated_at"]), (&BASE.0.into(), &(BASE.0 + 5).into()));
     // Nothing but the checkpoint: another world goes on from it.
     let mut other = World::new(1);
     other.join(Hand::new("w1", &["flow"]));
@@ -73,9 +69,7 @@ fn a_wait_has_a_kind_a_token_an_end_and_a_resume_point() {
     };
     world.ask(complete(&world, run, wait));
     let shown = show(&mut world, run);
-    let Phase::Waiting(wait) = &shown.cursors[0].phase else {
-        panic!("it waits")
-    };
+    let Phase::Waiting(wait) = &shown.cursors[0].phase else { panic!("it waits") };
     assert!(matches!(&wait.kind, WaitKind::Signal { names, .. } if &*names[0] == "paid"));
     assert_eq!((wait.token, wait.until), (1, Some(BASE.after(500))));
     assert_eq!(wait.then.as_deref(), Some("ship"));
@@ -83,11 +77,7 @@ fn a_wait_has_a_kind_a_token_an_end_and_a_resume_point() {
     assert_eq!(json["state"]["s"], 1);
     assert_eq!(json["cursors"][0]["phase"]["waiting"]["token"], 1);
     assert_eq!(json["cursors"][0]["step"], "begin");
-    assert_eq!(
-        serde_json::from_value::<Run>(json).expect("a run"),
-        shown,
-        "it reads back"
-    );
+    assert_eq!(serde_json::from_value::<Run>(json).expect("a run"), shown, "it reads back");
 }
 
 /// SE-12, SE-13, SE-14: the last signal used, the last error and who executed last are kept.
@@ -105,10 +95,7 @@ fn the_last_signal_error_and_executor_are_kept() {
     world.tick(7);
     let mut handled = completing(&world, run, next("pay"));
     handled.error = Some(Arc::new(ErrorInfo::retryable("timeout", "no answer")));
-    world.ask(Command::Complete {
-        run,
-        completing: handled,
-    });
+    world.ask(Command::Complete { run, completing: handled });
     let shown = show(&mut world, run);
     assert_eq!(shown.last_signal, Some(2));
     let error = shown.last_error.expect("an error");
@@ -142,10 +129,7 @@ fn envelopes_are_compact_and_numbered() {
             let text = serde_json::to_string(envelope).expect("json");
             assert!(!text.contains('\n') && !text.contains(": "), "compact");
             assert!(!text.contains("cursors"), "no whole run");
-            assert_eq!(
-                serde_json::from_str::<Envelope>(&text).expect("it reads back"),
-                *envelope
-            );
+            assert_eq!(serde_json::from_str::<Envelope>(&text).expect("it reads back"), *envelope);
         }
     }
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), ["begin", "child_ended"]);
@@ -156,22 +140,14 @@ fn envelopes_are_compact_and_numbered() {
 #[test]
 fn a_dead_letter_keeps_everything() {
     let mut world = world(4);
-    let run = world.start(StartSpec {
-        deliveries_max: Some(1),
-        ..flow()
-    });
+    let run = world.start(StartSpec { deliveries_max: Some(1), ..flow() });
     world.claim("w1", 1);
     world.tick(1_000);
     let shown = show(&mut world, run);
-    let Phase::DeadLettered(letter) = &shown.cursors[0].phase else {
-        panic!("a dead letter")
-    };
+    let Phase::DeadLettered(letter) = &shown.cursors[0].phase else { panic!("a dead letter") };
     assert_eq!((&*letter.node, letter.at), ("node", BASE.after(1_000)));
     assert_eq!(&*letter.reason.code, "deliveries_exhausted");
-    assert_eq!(
-        (letter.envelope.turn, letter.envelope.step.as_deref()),
-        (1, Some("begin"))
-    );
+    assert_eq!((letter.envelope.turn, letter.envelope.step.as_deref()), (1, Some("begin")));
 
     let home = world.home(run);
     let damaged = RunId::new(world.now, run.slot(), 9);
@@ -179,10 +155,7 @@ fn a_dead_letter_keeps_everything() {
         from: abide_kernel::ShardId(((home + 1) % 4) as u16),
         to: abide_kernel::ShardId(home as u16),
         number: 1,
-        message: Message::ParentPurged {
-            run: damaged,
-            parent: run,
-        },
+        message: Message::ParentPurged { run: damaged, parent: run },
     };
     world.loads_held = true;
     world.shards[home].receive(world.now, envelope.clone());
@@ -194,11 +167,7 @@ fn a_dead_letter_keeps_everything() {
     world.settle();
     let dead = &world.disks[home].dead[0];
     assert_eq!((&dead.envelope, &*dead.reason), (&envelope, "bad checksum"));
-    assert_eq!(
-        world.disks[home].consumed[(home + 1) % 4],
-        1,
-        "it is set aside, not in the way"
-    );
+    assert_eq!(world.disks[home].consumed[(home + 1) % 4], 1, "it is set aside, not in the way");
 }
 
 /// GD-46: a batch of starts is one commit; duplicates of what exists and within the batch are rejected, and the answers
@@ -216,10 +185,7 @@ fn a_batch_of_starts_is_one_commit() {
             .iter()
             .map(|key| {
                 let request = world.request();
-                (
-                    world.submit(start(request, keyed(key))),
-                    keyed(key).run_id(request),
-                )
+                (world.submit(start(request, keyed(key))), keyed(key).run_id(request))
             })
             .collect();
         world.loads_held = false;
@@ -232,10 +198,7 @@ fn a_batch_of_starts_is_one_commit() {
             .into_iter()
             .map(|(ticket, id)| match world.answer(ticket) {
                 Some(Answer::Started(StartAnswer::Created(run))) => run == id,
-                Some(Answer::Started(StartAnswer::Rejected {
-                    reason: RejectReason::KeyTaken,
-                    ..
-                })) => false,
+                Some(Answer::Started(StartAnswer::Rejected { reason: RejectReason::KeyTaken, .. })) => false,
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -261,17 +224,8 @@ fn reuse_compares_inputs_by_meaning() {
         let request = world.request();
         world.ask(start(request, spec(input)))
     };
-    assert_eq!(
-        ask(r#"{ "b":2, "a":1 }"#),
-        Answer::Started(StartAnswer::Reused(run))
-    );
-    assert_eq!(
-        ask(r#"{"a":1}"#),
-        Answer::Started(StartAnswer::Rejected {
-            by: run,
-            reason: RejectReason::OtherInput
-        })
-    );
+    assert_eq!(ask(r#"{ "b":2, "a":1 }"#), Answer::Started(StartAnswer::Reused(run)));
+    assert_eq!(ask(r#"{"a":1}"#), Answer::Started(StartAnswer::Rejected { by: run, reason: RejectReason::OtherInput }));
 }
 
 /// GD-16, D26: a failure nobody answers ends the run with its structured error; there is no attempt limit unless a
@@ -296,10 +250,7 @@ fn a_failure_without_policy_ends_the_run() {
     assert_eq!(shown.status(), Status::Failed);
     assert_eq!(&*shown.last_error.expect("an error").code, "panic");
     let run = world.start(flow());
-    let policy = abide_kernel::RetryPolicy {
-        delay_ms: 0,
-        ..abide_kernel::RetryPolicy::exponential(0)
-    };
+    let policy = abide_kernel::RetryPolicy { delay_ms: 0, ..abide_kernel::RetryPolicy::exponential(0) };
     for retries in 0..50 {
         assert_eq!(world.claim("w1", 1), 1);
         assert_eq!(world.dispatches[&run].retries, retries, "the counter goes on");
@@ -321,10 +272,7 @@ fn a_visit_is_stable_across_attempts() {
     assert_ne!(first.turn, second.turn);
     world.ask(complete(&world, run, next("begin")));
     world.claim("w1", 1);
-    assert_ne!(
-        world.dispatches[&run].visit, second.visit,
-        "entered again, although it has the same name"
-    );
+    assert_ne!(world.dispatches[&run].visit, second.visit, "entered again, although it has the same name");
 }
 
 /// BU-16, GD-2, GD-18: a crash before the commit runs the step again from the state before it.
@@ -336,24 +284,14 @@ fn a_step_that_was_not_committed_runs_again() {
     world.join(hand);
     let run = world.start(flow());
     world.claim("w2", 1);
-    let lost = complete(
-        &world,
-        run,
-        Outcome::Next {
-            step: "pay".into(),
-            state: payload(r#"{"n":2}"#),
-        },
-    );
+    let lost = complete(&world, run, Outcome::Next { step: "pay".into(), state: payload(r#"{"n":2}"#) });
     world.held = true;
     world.submit(lost);
     world.held = false;
     world.crash(Crash::BeforeAppend);
     world.claim("w1", 1);
     let again = &world.dispatches[&run];
-    assert_eq!(
-        (&*again.step, again.state.text(), again.reclaims),
-        ("begin", "{}", 1)
-    );
+    assert_eq!((&*again.step, again.state.text(), again.reclaims), ("begin", "{}", 1));
 }
 
 /// D4, GD-35: a lost worker counts as a reclaim and a failure as a retry; both are the attempt, and a next step resets
@@ -365,14 +303,7 @@ fn retries_and_reclaims_are_counted_apart() {
     world.claim("w1", 1);
     world.tick(1_000);
     world.claim("w1", 1);
-    world.ask(complete(
-        &world,
-        run,
-        Outcome::Replay {
-            state: Payload::null(),
-            delay_ms: 0,
-        },
-    ));
+    world.ask(complete(&world, run, Outcome::Replay { state: Payload::null(), delay_ms: 0 }));
     world.claim("w1", 1);
     let seen = &world.dispatches[&run];
     assert_eq!((seen.retries, seen.reclaims), (1, 1));
@@ -405,14 +336,9 @@ fn a_run_finishes_on_the_definition_it_began_with() {
 fn a_visible_attempt_is_found_again_from_the_log_alone() {
     let mut world = world(1);
     let run = world.start(flow());
-    let Some(Fact::Scheduled(intent)) = world.disks[0].rows[0].facts.last().cloned() else {
-        panic!("an intent")
-    };
+    let Some(Fact::Scheduled(intent)) = world.disks[0].rows[0].facts.last().cloned() else { panic!("an intent") };
     let again = Command::Schedule { run, intent };
-    assert!(matches!(
-        world.ask(again),
-        Answer::Recorded { duplicate: true, .. }
-    ));
+    assert!(matches!(world.ask(again), Answer::Recorded { duplicate: true, .. }));
     world.flush();
     world.forget_index();
     world.crash(Crash::BeforeAppend);
@@ -455,20 +381,9 @@ fn a_dispatch_is_a_work_item() {
     assert_eq!((&*item.step, item.state.text()), ("begin", "{}"));
     assert_eq!((item.claim.number, item.lease_until), (1, BASE.after(1_000)));
     world.tick(100);
-    let beat = Command::Heartbeat {
-        claim: item.claim,
-        token: support::token("w1"),
-    };
-    assert_eq!(
-        world.ask(beat),
-        Answer::Extended {
-            lease_until: BASE.after(1_100)
-        }
-    );
-    let claimant = show(&mut world, run).cursors[0]
-        .claimant
-        .clone()
-        .expect("a claimant");
+    let beat = Command::Heartbeat { claim: item.claim, token: support::token("w1") };
+    assert_eq!(world.ask(beat), Answer::Extended { lease_until: BASE.after(1_100) });
+    let claimant = show(&mut world, run).cursors[0].claimant.clone().expect("a claimant");
     assert_eq!((&*claimant.owner, claimant.token), ("w1", support::token("w1")));
     assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { rev, .. } if rev.0 == 3));
 }
@@ -483,16 +398,10 @@ fn a_step_runs_outside_any_commit() {
     assert!(!world.shards[0].wants_append());
     let other = world.start(flow());
     world.claim("w1", 1);
-    assert!(matches!(
-        world.ask(complete(&world, other, done())),
-        Answer::Recorded { .. }
-    ));
+    assert!(matches!(world.ask(complete(&world, other, done())), Answer::Recorded { .. }));
     world.flush();
     assert!(!world.shards[0].wants_append());
-    assert!(matches!(
-        world.ask(complete(&world, run, done())),
-        Answer::Recorded { .. }
-    ));
+    assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { .. }));
 }
 
 /// SQ-31: who wakes and who claims does not matter: a loop that looks by itself, a runner that is told, and one that
@@ -508,18 +417,18 @@ fn any_runner_may_claim_and_the_journal_decides() {
         let run = world.start(flow());
         match runner {
             "looks" => assert!(world.has_work("w1")),
-            "told" => assert!(world.outputs.iter().any(
-                |o| matches!(o, abide_kernel::shard::Output::Scheduled { run: told, .. } if *told == run)
-            )),
+            "told" => assert!(
+                world
+                    .outputs
+                    .iter()
+                    .any(|o| matches!(o, abide_kernel::shard::Output::Scheduled { run: told, .. } if *told == run))
+            ),
             _ => world.crash(Crash::BeforeAppend),
         }
         assert_eq!(world.claim("w1", 9), 1);
         world.ask(complete(&world, run, done()));
-        let facts: Vec<String> = world.disks[0]
-            .rows
-            .iter()
-            .map(|row| serde_json::to_string(&row.facts).expect("json"))
-            .collect();
+        let facts: Vec<String> =
+            world.disks[0].rows.iter().map(|row| serde_json::to_string(&row.facts).expect("json")).collect();
         journals.push(facts);
     }
     assert_eq!(journals[0], journals[1]);

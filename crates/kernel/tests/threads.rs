@@ -18,12 +18,7 @@ fn by_thread(rows: &[Row]) -> BTreeMap<Thread, Vec<Entry<'_>>> {
             if let Fact::Started(started) = fact {
                 begun.insert(row.run, started);
             }
-            let entry = Entry {
-                run: row.run,
-                seq: row.seq,
-                at: row.at,
-                fact,
-            };
+            let entry = Entry { run: row.run, seq: row.seq, at: row.at, fact };
             for thread in threads(row.run, begun[&row.run], fact) {
                 found.entry(thread).or_default().push(entry);
             }
@@ -80,19 +75,9 @@ fn facts_belong_to_the_thread_of_their_subject() {
     let all = by_thread(&world.disks[0].rows);
     assert_eq!(
         kinds(&all[&Thread::Run(run)]),
-        [
-            "started",
-            "pinned",
-            "completed",
-            "child_started",
-            "applied",
-            "signal_received"
-        ]
+        ["started", "pinned", "completed", "child_started", "applied", "signal_received"]
     );
-    assert_eq!(
-        kinds(&all[&Thread::Dispatch("default".into())]),
-        ["scheduled", "claimed", "completed"]
-    );
+    assert_eq!(kinds(&all[&Thread::Dispatch("default".into())]), ["scheduled", "claimed", "completed"]);
     assert_eq!(kinds(&all[&Thread::Dispatch("kids".into())]), ["scheduled"]);
 }
 
@@ -107,17 +92,9 @@ fn the_index_and_the_catalog_find_runs_and_show_no_payload() {
     assert_eq!(index.by_key("order-17"), [run]);
     assert_eq!(index.list().count(), 1);
     let catalog = Catalog::fold(all[&Thread::Catalog].iter().copied());
-    let listed: Vec<(RunId, Str, Str, bool)> = catalog
-        .list()
-        .map(|s| (s.run, s.workflow.clone(), s.queue.clone(), s.ended.is_some()))
-        .collect();
-    assert_eq!(
-        listed,
-        [
-            (run, "flow".into(), "default".into(), false),
-            (child, "kid".into(), "kids".into(), true)
-        ]
-    );
+    let listed: Vec<(RunId, Str, Str, bool)> =
+        catalog.list().map(|s| (s.run, s.workflow.clone(), s.queue.clone(), s.ended.is_some())).collect();
+    assert_eq!(listed, [(run, "flow".into(), "default".into(), false), (child, "kid".into(), "kids".into(), true)]);
     let shown = format!("{:?}", catalog.list().collect::<Vec<_>>());
     assert!(!shown.contains("4111") && !shown.contains("order-17"), "{shown}");
 }
@@ -134,10 +111,7 @@ fn a_queue_is_rebuilt_from_its_thread_alone() {
     assert_eq!(queue.visible(world.now), [(third, 0)]);
     assert_eq!(queue.expired(world.now), []);
     assert_eq!(queue.expired(world.now.after(1_000)), [(second, 0)]);
-    assert_eq!(
-        queue.attempt(run, 0).expect("an attempt").standing,
-        Standing::Over
-    );
+    assert_eq!(queue.attempt(run, 0).expect("an attempt").standing, Standing::Over);
     // The engine finds the same.
     world.tick(1_000);
     let all = by_thread(&world.disks[0].rows);
@@ -158,29 +132,13 @@ fn a_heartbeat_moves_only_its_own_claim() {
     let run = world.start(flow());
     world.claim("w1", 1);
     let entries: Vec<Row> = world.disks[0].rows.clone();
-    let beat = |claim| {
-        Fact::Heartbeat(abide_kernel::Heartbeat {
-            cursor: 0,
-            claim,
-            lease_until: world.now.after(5_000),
-        })
-    };
+    let beat =
+        |claim| Fact::Heartbeat(abide_kernel::Heartbeat { cursor: 0, claim, lease_until: world.now.after(5_000) });
     for (claim, expired) in [(1, 0), (9, 1)] {
         let fact = beat(claim);
-        let all = entries.iter().flat_map(|row| {
-            row.facts.iter().map(|fact| Entry {
-                run,
-                seq: row.seq,
-                at: row.at,
-                fact,
-            })
-        });
-        let last = Entry {
-            run,
-            seq: abide_kernel::Seq(99),
-            at: world.now,
-            fact: &fact,
-        };
+        let all =
+            entries.iter().flat_map(|row| row.facts.iter().map(|fact| Entry { run, seq: row.seq, at: row.at, fact }));
+        let last = Entry { run, seq: abide_kernel::Seq(99), at: world.now, fact: &fact };
         let queue = Dispatch::fold(all.chain([last]));
         assert_eq!(queue.expired(world.now.after(1_000)).len(), expired);
     }
@@ -210,10 +168,7 @@ fn the_end_of_a_run_hides_its_attempts() {
         }
     }
     assert_eq!((queue.visible(later).len(), queue.expired(later).len()), (0, 0));
-    assert!(matches!(
-        queue.attempt(visible, 0).expect("an attempt").standing,
-        Standing::Claimed { claim: 1, .. }
-    ));
+    assert!(matches!(queue.attempt(visible, 0).expect("an attempt").standing, Standing::Claimed { claim: 1, .. }));
     assert_eq!(world.claim("w1", 9), 0);
 }
 
@@ -238,19 +193,10 @@ fn the_dispatch_thread_follows_every_turn() {
     world.ask(signal(run, "go", request));
     assert_eq!(queue(&world).visible(world.now), [(run, 0)]);
     world.claim("w1", 1);
-    let Standing::Claimed { by, .. } = queue(&world)
-        .attempt(run, 0)
-        .expect("an attempt")
-        .standing
-        .clone()
-    else {
+    let Standing::Claimed { by, .. } = queue(&world).attempt(run, 0).expect("an attempt").standing.clone() else {
         panic!("it is claimed");
     };
-    assert_eq!(
-        &*by.expect("a claimant").owner,
-        "w1",
-        "although the fact does not repeat it"
-    );
+    assert_eq!(&*by.expect("a claimant").owner, "w1", "although the fact does not repeat it");
     world.ask(complete(&world, run, done()));
     assert_eq!(queue(&world).visible(world.now), []);
 }

@@ -10,27 +10,17 @@ use abide_kernel::transition::claim::{self, Definition};
 use abide_kernel::transition::complete::{self, Completing};
 use abide_kernel::transition::{heartbeat, recover};
 use abide_kernel::{
-    Claimant, Consume, Fact, Facts, Fingerprint, Outcome, Phase, PlannedStep, Refusal, Row, Run, RunId,
-    StartSpec, Status,
+    Claimant, Consume, Fact, Facts, Fingerprint, Outcome, Phase, PlannedStep, Refusal, Row, Run, RunId, StartSpec,
+    Status,
 };
 use support::act::{complete, done, flow, next, spawn};
 use support::{BASE, Hand, World, check, token};
 
 /// A journal cut short: the world's rows of `run` with `kind` taken out of its last row, adopted by a new world.
 fn torn(world: &World, run: RunId, kinds: &[&str]) -> (World, Vec<Row>) {
-    let mut rows: Vec<Row> = world.disks[0]
-        .rows
-        .iter()
-        .filter(|row| row.run == run)
-        .cloned()
-        .collect();
+    let mut rows: Vec<Row> = world.disks[0].rows.iter().filter(|row| row.run == run).cloned().collect();
     let last = rows.last_mut().expect("a row");
-    last.facts = last
-        .facts
-        .iter()
-        .filter(|fact| !kinds.contains(&fact.kind()))
-        .cloned()
-        .collect();
+    last.facts = last.facts.iter().filter(|fact| !kinds.contains(&fact.kind())).cloned().collect();
     let mut prior = abide_kernel::Seq(0);
     for (index, row) in rows.iter_mut().enumerate() {
         row.seq = abide_kernel::Seq(index as u64 + 1);
@@ -65,10 +55,7 @@ fn a_planned_step_gets_its_missing_intent() {
     world.claim("w1", 1);
     world.ask(complete(&world, run, next("pay")));
     let (mut torn, _) = torn(&world, run, &["scheduled"]);
-    assert!(matches!(
-        torn.folded(run).expect("a run").cursors[0].phase,
-        Phase::Planned { .. }
-    ));
+    assert!(matches!(torn.folded(run).expect("a run").cursors[0].phase, Phase::Planned { .. }));
     assert_eq!(torn.claim("w1", 9), 0, "nothing is visible");
     assert!(recovered(&mut torn, run, Vec::new()));
     assert!(!recovered(&mut torn, run, Vec::new()), "nothing is owed any more");
@@ -81,24 +68,14 @@ fn a_planned_step_gets_its_missing_intent() {
 #[test]
 fn intents_come_first_then_results_in_order() {
     let mut world = world();
-    let plan = |step: &str| PlannedStep {
-        step: step.into(),
-        needs: Vec::new(),
-    };
-    let run = world.start(StartSpec {
-        steps: vec![plan("a"), plan("b"), plan("c")],
-        ..flow()
-    });
+    let plan = |step: &str| PlannedStep { step: step.into(), needs: Vec::new() };
+    let run = world.start(StartSpec { steps: vec![plan("a"), plan("b"), plan("c")], ..flow() });
     let (mut torn, _) = torn(&world, run, &["nothing"]);
     // Two results are recorded and not applied, and the third step lost its intent.
     let mut state = torn.folded(run).expect("a run");
     for (cursor, claim) in [(0, 1), (1, 2)] {
-        state.cursors[cursor].phase = Phase::Completed {
-            claim,
-            outcome: Arc::new(done()),
-            consume: Consume::Presented,
-            seen: 0,
-        };
+        state.cursors[cursor].phase =
+            Phase::Completed { claim, outcome: Arc::new(done()), consume: Consume::Presented, seen: 0 };
     }
     state.cursors[2].phase = Phase::Planned { visible_at: None };
     let first = recover::decide(&state, torn.now);
@@ -119,10 +96,7 @@ fn kinds(facts: &Facts) -> Vec<&'static str> {
 }
 
 fn fold(run: &mut Run, facts: &Facts) {
-    let meta = abide_kernel::Meta {
-        seq: abide_kernel::Seq(run.rev.0 + 1),
-        at: BASE,
-    };
+    let meta = abide_kernel::Meta { seq: abide_kernel::Seq(run.rev.0 + 1), at: BASE };
     for fact in facts {
         run.apply(fact, meta);
     }
@@ -151,21 +125,11 @@ fn only_a_completed_attempt_has_a_result() {
     let run = world.start(flow());
     world.claim("w1", 1);
     let claimed = world.folded(run).expect("a run");
-    assert_eq!(
-        complete::decide_apply(&claimed, 1, world.now),
-        Err(Refusal::ResultNotCompleted { claim: 1 })
-    );
-    assert!(matches!(
-        complete::decide_apply(&claimed, 9, world.now),
-        Err(Refusal::StaleClaim { claim: 9, .. })
-    ));
+    assert_eq!(complete::decide_apply(&claimed, 1, world.now), Err(Refusal::ResultNotCompleted { claim: 1 }));
+    assert!(matches!(complete::decide_apply(&claimed, 9, world.now), Err(Refusal::StaleClaim { claim: 9, .. })));
     world.ask(complete(&world, run, next("pay")));
     let applied = world.folded(run).expect("a run");
-    assert!(
-        complete::decide_apply(&applied, 1, world.now)
-            .expect("a no-op")
-            .is_empty()
-    );
+    assert!(complete::decide_apply(&applied, 1, world.now).expect("a no-op").is_empty());
 }
 
 /// SQ-55: a child that was asked for and never begun is begun under the same identity, and only once.
@@ -175,13 +139,7 @@ fn a_child_that_never_began_is_begun() {
     let run = world.start(flow());
     world.claim("w1", 1);
     world.ask(complete(&world, run, spawn(vec![flow(), flow()])));
-    let asked: Vec<RunId> = world
-        .folded(run)
-        .expect("a run")
-        .children
-        .iter()
-        .map(|child| child.id)
-        .collect();
+    let asked: Vec<RunId> = world.folded(run).expect("a run").children.iter().map(|child| child.id).collect();
     let (mut torn, journal) = torn(&world, run, &["nothing"]);
     assert_eq!(torn.folded(asked[0]), None, "the crash came between the two");
     recovered(&mut torn, run, journal.clone());
@@ -194,11 +152,7 @@ fn a_child_that_never_began_is_begun() {
     torn.flush();
     let again: Vec<Row> = torn.disks[0].rows.clone();
     recovered(&mut torn, run, again);
-    assert_eq!(
-        torn.disks[0].rows.len(),
-        rows,
-        "those that have begun are left alone"
-    );
+    assert_eq!(torn.disks[0].rows.len(), rows, "those that have begun are left alone");
     torn.claim("w1", 9);
     for child in asked {
         torn.ask(complete(&torn, child, done()));
@@ -207,21 +161,11 @@ fn a_child_that_never_began_is_begun() {
 }
 
 fn claimant(name: &str) -> Arc<Claimant> {
-    Arc::new(Claimant {
-        owner: name.into(),
-        token: token(name),
-        lease_ms: 1_000,
-        process: None,
-    })
+    Arc::new(Claimant { owner: name.into(), token: token(name), lease_ms: 1_000, process: None })
 }
 
 fn definition() -> Definition {
-    Definition {
-        workflow: "flow".into(),
-        version: 1,
-        fingerprint: Fingerprint(7),
-        first_step: "begin".into(),
-    }
+    Definition { workflow: "flow".into(), version: 1, fingerprint: Fingerprint(7), first_step: "begin".into() }
 }
 
 /// SQ-36, SQ-37, SQ-62: a claim before its time, an active take-over and a claim after the end are refused by name.
@@ -231,41 +175,21 @@ fn claims_that_may_not_be_are_refused_by_name() {
     let mut spec = flow();
     spec.eligible_at = Some(BASE.after(100));
     let run = world.start(spec);
-    let early = claim::decide(
-        &world.folded(run).expect("a run"),
-        0,
-        &claimant("w2"),
-        &definition(),
-        world.now,
-    );
-    assert_eq!(
-        early,
-        Err(Refusal::AttemptNotVisible {
-            visible_at: BASE.after(100)
-        })
-    );
+    let early = claim::decide(&world.folded(run).expect("a run"), 0, &claimant("w2"), &definition(), world.now);
+    assert_eq!(early, Err(Refusal::AttemptNotVisible { visible_at: BASE.after(100) }));
     world.tick(100);
     world.claim("w1", 1);
     let held = world.folded(run).expect("a run");
     assert_eq!(
         claim::decide(&held, 0, &claimant("w2"), &definition(), world.now),
-        Err(Refusal::ActiveClaim {
-            claim: 1,
-            lease_until: BASE.after(1_100)
-        })
+        Err(Refusal::ActiveClaim { claim: 1, lease_until: BASE.after(1_100) })
     );
     world.tick(1_000);
     let expired = world.folded(run).expect("a run");
     assert!(claim::decide(&expired, 0, &claimant("w2"), &definition(), world.now).is_ok());
     world.claim("w1", 1);
     world.ask(complete(&world, run, done()));
-    let over = claim::decide(
-        &world.folded(run).expect("a run"),
-        0,
-        &claimant("w2"),
-        &definition(),
-        world.now,
-    );
+    let over = claim::decide(&world.folded(run).expect("a run"), 0, &claimant("w2"), &definition(), world.now);
     assert!(matches!(over, Err(Refusal::RunOver { .. })));
 }
 
@@ -279,9 +203,7 @@ fn a_lease_ends_at_its_instant() {
     let completing = Completing {
         claim: 1,
         token: token("w1"),
-        outcome: Arc::new(Outcome::Done {
-            result: support::act::payload("{}"),
-        }),
+        outcome: Arc::new(Outcome::Done { result: support::act::payload("{}") }),
         consume: Consume::Presented,
         error: None,
     };
@@ -289,11 +211,7 @@ fn a_lease_ends_at_its_instant() {
     assert!(complete::decide(&held, &completing, before).is_ok());
     assert!(heartbeat::decide(&held, 1, token("w1"), before).is_ok());
     let expired = |found: Refusal| matches!(found, Refusal::LeaseExpired { claim: 1, .. });
-    assert!(expired(
-        complete::decide(&held, &completing, at).expect_err("too late")
-    ));
-    assert!(expired(
-        heartbeat::decide(&held, 1, token("w1"), at).expect_err("too late")
-    ));
+    assert!(expired(complete::decide(&held, &completing, at).expect_err("too late")));
+    assert!(expired(heartbeat::decide(&held, 1, token("w1"), at).expect_err("too late")));
     assert!(claim::give_back(&held, 1, token("w1"), at).is_err());
 }

@@ -44,11 +44,7 @@ fn transcripts() -> Vec<PathBuf> {
 
 /// The first line that differs, if there is one.
 fn difference(path: &Path, wanted: &str, found: &str, shards: u16) -> Option<String> {
-    let name = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (mut wants, mut haves) = (wanted.lines(), found.lines());
     for number in 1.. {
         match (wants.next(), haves.next()) {

@@ -75,10 +75,7 @@ fn interleave(order: &[char], how: Crash, shards: u16) {
     world.durable();
     // Whoever was not answered asks again: both are answered as if it were the first time.
     let answer = world.ask(park);
-    assert!(
-        matches!(answer, Answer::Recorded { .. }),
-        "{order:?} {how:?}: {answer:?}"
-    );
+    assert!(matches!(answer, Answer::Recorded { .. }), "{order:?} {how:?}: {answer:?}");
     ensure_signal(&mut world, run, request);
     check::check(&world);
     let shown = show(&mut world, run);
@@ -104,16 +101,9 @@ fn the_signal_is_recorded_before_the_wake_up() {
     assert_eq!(kinds, ["signal_received", "woken", "scheduled"], "one commit");
     let mut twice = world.folded(run).expect("a run");
     let before = check::json(&twice);
-    let meta = abide_kernel::Meta {
-        seq: row.seq,
-        at: row.at,
-    };
+    let meta = abide_kernel::Meta { seq: row.seq, at: row.at };
     twice.apply(&row.facts[1], meta);
-    assert_eq!(
-        check::json(&twice),
-        before,
-        "a second wake-up is stale and changes nothing"
-    );
+    assert_eq!(check::json(&twice), before, "a second wake-up is stale and changes nothing");
 }
 
 /// GD-37, GD-38: a wait holds neither a claim nor a slot of its concurrency key, and the death of a worker frees it.
@@ -165,20 +155,13 @@ fn a_fenced_signal_is_stale_when_its_wait_is_over() {
     world.join(Hand::new("w1", &["flow"]));
     let run = world.start(flow());
     world.claim("w1", 1);
-    let wait = |ms| Outcome::Sleep {
-        until: abide_kernel::Moment::In(ms),
-        then: None,
-        state: payload("{}"),
-    };
+    let wait = |ms| Outcome::Sleep { until: abide_kernel::Moment::In(ms), then: None, state: payload("{}") };
     world.ask(complete(&world, run, wait(1_000)));
     let Phase::Waiting(first) = show(&mut world, run).cursors[0].phase.clone() else {
         panic!("it waits");
     };
     let rows = world.disks[0].rows.len();
-    let early = Command::Wake {
-        run,
-        token: first.token,
-    };
+    let early = Command::Wake { run, token: first.token };
     world.ask(early.clone());
     assert_eq!(world.disks[0].rows.len(), rows, "a timer never fires early");
     world.tick(1_000);

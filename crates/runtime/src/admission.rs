@@ -40,11 +40,7 @@ pub fn new_request(now: Timestamp) -> RequestId {
 
 impl Shared {
     /// Gives a command to the shard of `slot`. The answer comes when it is durable.
-    pub(crate) fn ask(
-        &self,
-        slot: Slot,
-        command: Command,
-    ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+    pub(crate) fn ask(&self, slot: Slot, command: Command) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
         let now = self.clock.now();
         let receiver = self.core.lock().submit(now, slot, command);
         points::reach("admitted");
@@ -60,10 +56,7 @@ impl Shared {
         let now = self.clock.now();
         let receivers: Vec<_> = {
             let mut core = self.core.lock();
-            commands
-                .into_iter()
-                .map(|(slot, command)| core.submit(now, slot, command))
-                .collect()
+            commands.into_iter().map(|(slot, command)| core.submit(now, slot, command)).collect()
         };
         self.bell.ring();
         async move {

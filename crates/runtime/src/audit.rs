@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use abide_kernel::{Fact, Rev, Row, Run, RunId, Seq, ShardId};
-use abide_store::{Fault, FaultKind, Filter, Page, Reader};
+use abide_store::{Fault, FaultKind, Filter, Page, Reader, StoredRun};
 
 use crate::snapshot::is_corrupt;
 
@@ -101,11 +101,7 @@ impl Audit {
     }
 
     /// Every row of a shard's log, in order: what it says of each run, and where it ends.
-    fn read_log(
-        &mut self,
-        reader: &mut dyn Reader,
-        shard: ShardId,
-    ) -> Result<(BTreeMap<RunId, Chain>, Seq), Fault> {
+    fn read_log(&mut self, reader: &mut dyn Reader, shard: ShardId) -> Result<(BTreeMap<RunId, Chain>, Seq), Fault> {
         let mut chains: BTreeMap<RunId, Chain> = BTreeMap::new();
         let mut after = Seq(0);
         loop {
@@ -178,11 +174,7 @@ impl Audit {
         if chain.purged {
             self.purged += 1;
             if stored.is_some() && chain.head <= watermark {
-                self.add(
-                    Some(id),
-                    place,
-                    "it was purged, but its index row is there".into(),
-                );
+                self.add(Some(id), place, "it was purged, but its index row is there".into());
             }
             return Ok(());
         }
@@ -190,11 +182,7 @@ impl Audit {
             return Ok(());
         }
         if chain.emptied {
-            self.add(
-                Some(id),
-                place,
-                "its rows were emptied, but it was not purged".into(),
-            );
+            self.add(Some(id), place, "its rows were emptied, but it was not purged".into());
             return Ok(());
         }
         self.runs += 1;
@@ -213,33 +201,8 @@ impl Audit {
         if let Err(broken) = run.check() {
             self.add(Some(id), place, format!("an invariant does not hold: {broken}"));
         }
-        if chain.head <= watermark && stored.as_ref().is_none_or(|stored| stored.head != chain.head) {
-            let found = stored.map_or("none".into(), |stored| {
-                format!("one that ends at {}", stored.head.0)
-            });
-            let what = format!(
-                "expected an index row that ends at {}, found {found}",
-                chain.head.0
-            );
+        if let Some(what) = index_problem(chain, watermark, stored, then) {
             self.add(Some(id), place, what);
-            return Ok(());
-        }
-        match (stored, then) {
-            (Some(stored), Some(then)) if stored.run != then => {
-                let what = format!(
-                    "its checkpoint at rev {} is not what its journal folds to",
-                    then.rev.0
-                );
-                self.add(Some(id), place, what);
-            }
-            (Some(stored), None) => {
-                let what = format!(
-                    "its checkpoint is of rev {}, which its journal has not",
-                    stored.run.rev.0
-                );
-                self.add(Some(id), place, what);
-            }
-            _ => {}
         }
         Ok(())
     }
@@ -255,10 +218,7 @@ impl Audit {
         let map = reader.map();
         let mut before = None;
         loop {
-            let page = Page {
-                most: PAGE_RUNS,
-                before,
-            };
+            let page = Page { most: PAGE_RUNS, before };
             let listed = match reader.list(&Filter::default(), &page) {
                 Ok(listed) => listed,
                 // Which row it is was said when that run was read.
@@ -275,11 +235,7 @@ impl Audit {
                 }
                 let stored = reader.read_run(listed.run);
                 if !matches!(stored, Ok(Some(stored)) if stored.head > end) {
-                    self.add(
-                        Some(listed.run),
-                        None,
-                        "it has an index row and no journal".into(),
-                    );
+                    self.add(Some(listed.run), None, "it has an index row and no journal".into());
                 }
             }
         }
@@ -287,15 +243,29 @@ impl Audit {
 }
 
 fn break_chain(chains: &mut BTreeMap<RunId, Chain>, run: RunId, seq: Option<Seq>) {
-    let chain = chains.entry(run).or_insert(Chain {
-        head: Seq(0),
-        rev: 0,
-        emptied: false,
-        purged: false,
-        broken: true,
-    });
+    let chain =
+        chains.entry(run).or_insert(Chain { head: Seq(0), rev: 0, emptied: false, purged: false, broken: true });
     chain.broken = true;
     chain.head = seq.unwrap_or(chain.head);
+}
+
+/// What is wrong with a run's index row, given what its journal folds to at the row's revision.
+fn index_problem(chain: &Chain, watermark: Seq, stored: Option<StoredRun>, then: Option<Run>) -> Option<String> {
+    let covered = chain.head <= watermark;
+    match (stored, then) {
+        (None, _) if covered => Some(format!("expected an index row that ends at {}, found none", chain.head.0)),
+        (Some(stored), _) if covered && stored.head != chain.head => Some(format!(
+            "expected an index row that ends at {}, found one that ends at {}",
+            chain.head.0, stored.head.0
+        )),
+        (Some(stored), Some(then)) if stored.run != then => {
+            Some(format!("its checkpoint at rev {} is not what its journal folds to", then.rev.0))
+        }
+        (Some(stored), None) => {
+            Some(format!("its checkpoint is of rev {}, which its journal has not", stored.run.rev.0))
+        }
+        (None, _) | (Some(_), Some(_)) => None,
+    }
 }
 
 /// The run that the journal folds to, and as it was at the wanted revision.

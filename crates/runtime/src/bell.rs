@@ -20,10 +20,7 @@ impl Bell {
     /// Wakes whoever sleeps, or keeps the next one from falling asleep.
     pub(crate) fn ring(&self) {
         if self.state.load(Ordering::Relaxed) == RUNG
-            && self
-                .state
-                .compare_exchange(RUNG, RUNG, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+            && self.state.compare_exchange(RUNG, RUNG, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             return;
         }
@@ -37,11 +34,7 @@ impl Bell {
     /// Sleeps until the bell rings, or for at most `most`.
     pub(crate) fn wait(&self, most: Option<Duration>) {
         let mut held = self.lock.lock();
-        if self
-            .state
-            .compare_exchange(QUIET, ASLEEP, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-        {
+        if self.state.compare_exchange(QUIET, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             while self.state.load(Ordering::Acquire) == ASLEEP {
                 match most {
                     Some(most) => {

@@ -25,10 +25,7 @@ impl Clock {
     #[must_use]
     pub fn system() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self::System {
-            wall_ms: wall.as_millis() as i64,
-            since: Instant::now(),
-        }
+        Self::System { wall_ms: wall.as_millis() as i64, since: Instant::now() }
     }
 
     /// The current instant.

@@ -27,11 +27,7 @@ impl Shared {
         let loaded = self.load_all(store.as_mut());
         let (batches, flushes) = {
             let mut core = self.core.lock();
-            if let Some(bug) = core
-                .shards
-                .iter()
-                .find_map(|shard| shard.bug().map(str::to_owned))
-            {
+            if let Some(bug) = core.shards.iter().find_map(|shard| shard.bug().map(str::to_owned)) {
                 drop(core);
                 tracing::error!(%bug, "an invariant does not hold; nothing was written, the shards are opened anew");
                 self.reopen(store.as_mut(), "an invariant does not hold");
@@ -50,9 +46,7 @@ impl Shared {
         }
         if !batches.is_empty() {
             match store.append(&batches) {
-                Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Durable) => {
-                    self.let_out(batches)
-                }
+                Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Durable) => self.let_out(batches),
                 Ok(_) => {
                     self.reopen(store.as_mut(), "another process took a shard over");
                     return Turn::Worked;
@@ -148,16 +142,10 @@ impl Shared {
                 let loaded = match store.read_run(run) {
                     Ok(Some(StoredRun { run, head })) => Loaded::Run(Box::new(run), head),
                     Ok(None) => Loaded::Missing,
-                    Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => {
-                        Loaded::Corrupt(fault.message)
-                    }
+                    Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => Loaded::Corrupt(fault.message),
                     Err(fault) => return Err(fault),
                 };
-                let loaded = if self.is_damaged(run) {
-                    Loaded::Corrupt(self.damage(run))
-                } else {
-                    loaded
-                };
+                let loaded = if self.is_damaged(run) { Loaded::Corrupt(self.damage(run)) } else { loaded };
                 self.core.lock().shards[index].loaded_run(self.clock.now(), run, loaded);
             }
             Load::Key(identity) => {
@@ -206,11 +194,8 @@ impl Shared {
         }
         drop(core);
         for waiter in waiters {
-            let _ = waiter.send(abide_kernel::shard::Answer::Refused(
-                abide_kernel::Refusal::Closed {
-                    reason: reason.into(),
-                },
-            ));
+            let _ = waiter
+                .send(abide_kernel::shard::Answer::Refused(abide_kernel::Refusal::Closed { reason: reason.into() }));
         }
         self.stopped.notify_waiters();
     }

@@ -35,31 +35,16 @@ impl Shared {
     fn command(&self, claim: ClaimId, retries: u32, verdict: Verdict) -> Command {
         let run = claim.run;
         match verdict {
-            Verdict::Outcome {
-                outcome,
-                consume,
-                error,
-            } => {
+            Verdict::Outcome { outcome, consume, error } => {
                 if let Err(refusal) = outcome.validate() {
                     let message = format!("the step returned an outcome that cannot be recorded: {refusal}");
-                    return self.failing(
-                        claim,
-                        retries,
-                        ErrorInfo::terminal(refusal.code(), &message),
-                        None,
-                    );
+                    return self.failing(claim, retries, ErrorInfo::terminal(refusal.code(), &message), None);
                 }
                 let outcome: Arc<Outcome> = Arc::new(outcome);
                 let error = error.map(Arc::new);
                 Command::Complete {
                     run,
-                    completing: Completing {
-                        claim: claim.number,
-                        token: self.token,
-                        outcome,
-                        consume,
-                        error,
-                    },
+                    completing: Completing { claim: claim.number, token: self.token, outcome, consume, error },
                 }
             }
             Verdict::Failed { error, retry } => self.failing(claim, retries, error, retry),
@@ -75,16 +60,7 @@ impl Shared {
     ) -> Command {
         // Jitter differs from run to run and from try to try, and is the same when the same facts are met again.
         let seed = mix(claim.run.0 as u64) ^ u64::from(retries);
-        let failing = Failing {
-            claim: claim.number,
-            token: self.token,
-            error: Arc::new(error),
-            retry,
-            seed,
-        };
-        Command::Fail {
-            run: claim.run,
-            failing: Box::new(failing),
-        }
+        let failing = Failing { claim: claim.number, token: self.token, error: Arc::new(error), retry, seed };
+        Command::Fail { run: claim.run, failing: Box::new(failing) }
     }
 }

@@ -42,10 +42,7 @@ impl Default for Config {
             node: format!("node-{}", std::process::id()),
             lease: Duration::from_secs(30),
             programs: Vec::new(),
-            pools: vec![Pool {
-                queue: "default".into(),
-                concurrency: 256,
-            }],
+            pools: vec![Pool { queue: "default".into(), concurrency: 256 }],
             notifier: None,
             clock: Clock::system(),
             flush_runs: 4_096,

@@ -92,18 +92,11 @@ impl Core {
     }
 
     /// Gives a command to its shard; the answer comes by the receiver once it may leave.
-    pub(crate) fn submit(
-        &mut self,
-        now: Timestamp,
-        slot: Slot,
-        command: Command,
-    ) -> oneshot::Receiver<Answer> {
+    pub(crate) fn submit(&mut self, now: Timestamp, slot: Slot, command: Command) -> oneshot::Receiver<Answer> {
         let (sender, receiver) = oneshot::channel();
         if let Some(reason) = &self.closed {
             // The receiver is at hand, so that this cannot fail.
-            let _ = sender.send(Answer::Refused(Refusal::Closed {
-                reason: reason.clone(),
-            }));
+            let _ = sender.send(Answer::Refused(Refusal::Closed { reason: reason.clone() }));
             return receiver;
         }
         let ticket = Ticket(self.next_ticket);
@@ -219,8 +212,7 @@ impl Core {
             .collect();
         claims.sort();
         for claim in claims {
-            self.shard(claim.run.slot())
-                .submit(now, NOBODY, Command::Heartbeat { claim, token });
+            self.shard(claim.run.slot()).submit(now, NOBODY, Command::Heartbeat { claim, token });
         }
         self.next_beat = (!self.executing.is_empty()).then(|| Instant::now() + lease / 3);
     }

@@ -61,14 +61,7 @@ impl Shared {
         let revoked = Arc::new(Revoked::default());
         // Pools joined each shard in the same order, so a worker's number is its pool's.
         let pool = dispatch.worker.0 as usize;
-        core.executing.insert(
-            dispatch.claim,
-            Executing {
-                pool,
-                revoked: revoked.clone(),
-                since: Instant::now(),
-            },
-        );
+        core.executing.insert(dispatch.claim, Executing { pool, revoked: revoked.clone(), since: Instant::now() });
         core.arm_beat(self.lease);
         Job::Fresh(dispatch, revoked)
     }
@@ -94,11 +87,7 @@ impl Shared {
         match notifier.notify(run, queue, intent) {
             Ok(()) => {
                 let now = self.now();
-                let command = Command::Notified {
-                    run,
-                    cursor: intent.cursor,
-                    turn: intent.turn,
-                };
+                let command = Command::Notified { run, cursor: intent.cursor, turn: intent.turn };
                 self.core.lock().shard(run.slot()).submit(now, NOBODY, command);
             }
             Err(error) => tracing::warn!(%run, %error, "the notifier failed; the attempt stays claimable"),

@@ -95,10 +95,7 @@ impl Engine {
         let (handle, runtime) = match Handle::try_current() {
             Ok(handle) => (handle, None),
             Err(_) => {
-                let runtime = tokio::runtime::Builder::new_multi_thread()
-                    .worker_threads(1)
-                    .enable_all()
-                    .build()?;
+                let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
                 (runtime.handle().clone(), Some(runtime))
             }
         };
@@ -137,29 +134,19 @@ impl Engine {
         }
         spawn_driver(&shared, 0);
         let watching = shared.clone();
-        let watchdog = std::thread::Builder::new()
-            .name("abide-watchdog".into())
-            .spawn(move || watchdog::watch(&watching))?;
+        let watchdog =
+            std::thread::Builder::new().name("abide-watchdog".into()).spawn(move || watchdog::watch(&watching))?;
         let writing = shared.clone();
-        let writer = std::thread::Builder::new()
-            .name("abide-writer".into())
-            .spawn(move || writer::write(&writing))?;
+        let writer = std::thread::Builder::new().name("abide-writer".into()).spawn(move || writer::write(&writing))?;
         shared.threads.lock().extend([watchdog, writer]);
-        Ok(Self {
-            shared,
-            _runtime: runtime,
-        })
+        Ok(Self { shared, _runtime: runtime })
     }
 
     /// Gives a command to the shard of `slot`. The answer comes when it is durable.
     ///
     /// # Errors
     /// When the engine has stopped.
-    pub fn ask(
-        &self,
-        slot: Slot,
-        command: Command,
-    ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+    pub fn ask(&self, slot: Slot, command: Command) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
         self.shared.ask(slot, command)
     }
 
@@ -259,9 +246,7 @@ impl Shared {
         self.writer.ring();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             // A step that blocks for ever must not keep its owner: only threads that can end are waited for.
-            if thread.thread().id() != std::thread::current().id()
-                && (thread.is_finished() || self.steps.is_empty())
-            {
+            if thread.thread().id() != std::thread::current().id() && (thread.is_finished() || self.steps.is_empty()) {
                 let _ = thread.join();
             }
         }
@@ -319,9 +304,8 @@ impl Shared {
 pub(crate) fn spawn_driver(shared: &Arc<Shared>, number: u64) {
     let driven = shared.clone();
     shared.changes.fetch_add(1, Ordering::Relaxed);
-    let spawned = std::thread::Builder::new()
-        .name(format!("abide-driver-{number}"))
-        .spawn(move || driven.drive(number));
+    let spawned =
+        std::thread::Builder::new().name(format!("abide-driver-{number}")).spawn(move || driven.drive(number));
     match spawned {
         Ok(thread) => {
             let mut threads = shared.threads.lock();
@@ -340,8 +324,5 @@ fn identity() -> (Str, TokenHash) {
     let hash = Sha256::digest(secret);
     let token = u128::from_be_bytes(hash[..16].try_into().expect("a digest has 32 bytes"));
     let process = u64::from_be_bytes(hash[16..24].try_into().expect("a digest has 32 bytes"));
-    (
-        format!("{:x}-{process:016x}", std::process::id()).into(),
-        TokenHash(token),
-    )
+    (format!("{:x}-{process:016x}", std::process::id()).into(), TokenHash(token))
 }

@@ -18,12 +18,8 @@ impl Shared {
         if core.next_wake().is_some_and(|at| at <= now) {
             core.tick(now);
         }
-        let deadline = core
-            .next_wake()
-            .map(|at| Duration::from_millis(at.since(now).max(1)));
-        let beat = core
-            .next_beat
-            .map(|beat| beat.saturating_duration_since(Instant::now()));
+        let deadline = core.next_wake().map(|at| Duration::from_millis(at.since(now).max(1)));
+        let beat = core.next_beat.map(|beat| beat.saturating_duration_since(Instant::now()));
         [deadline, beat].into_iter().flatten().min()
     }
 }

@@ -36,10 +36,7 @@ impl Shared {
     /// The run's journal from a revision on.
     pub(crate) async fn journal(&self, run: RunId, from: u64) -> Result<Vec<Row>, Unanswered> {
         let (_, head) = self.show(run).await?;
-        self.reader
-            .lock()
-            .journal(run, head, from)
-            .map_err(|fault| corrupt(run, &fault))
+        self.reader.lock().journal(run, head, from).map_err(|fault| corrupt(run, &fault))
     }
 
     /// Runs that match, newest first: index rows, and what has changed since they were written.
@@ -48,21 +45,14 @@ impl Shared {
         let unflushed: Vec<Listed> = {
             let core = self.core.lock();
             let records = core.shards.iter().flat_map(|shard| shard.unflushed());
-            records
-                .filter(|record| !record.reservation)
-                .map(|record| Listed::from(&record))
-                .collect()
+            records.filter(|record| !record.reservation).map(|record| Listed::from(&record)).collect()
         };
         // A stored row may stand for a run that no longer matches, so as many more are read as memory overrides.
-        let wider = Page {
-            most: page.most + unflushed.len(),
-            before: page.before,
-        };
+        let wider = Page { most: page.most + unflushed.len(), before: page.before };
         let stored = self.reader.lock().list(filter, &wider)?;
         let overridden = |listed: &Listed| unflushed.iter().any(|newer| newer.run == listed.run);
         let mut all: Vec<Listed> = stored.into_iter().filter(|listed| !overridden(listed)).collect();
-        let wanted =
-            |listed: &&Listed| filter.matches(listed) && page.before.is_none_or(|before| listed.run < before);
+        let wanted = |listed: &&Listed| filter.matches(listed) && page.before.is_none_or(|before| listed.run < before);
         all.extend(unflushed.iter().filter(wanted).cloned());
         all.sort_by_key(|listed| std::cmp::Reverse(listed.run));
         all.truncate(page.most);
@@ -86,9 +76,5 @@ impl Shared {
 }
 
 fn corrupt(run: RunId, fault: &Fault) -> Unanswered {
-    Refusal::Corrupt {
-        run,
-        found: fault.to_string(),
-    }
-    .into()
+    Refusal::Corrupt { run, found: fault.to_string() }.into()
 }

@@ -2,17 +2,8 @@
 //! only with the feature `crash-points`; without it they cost nothing.
 
 /// All points, in the order of the flow.
-pub const POINTS: [&str; 9] = [
-    "shard-opened",
-    "opened",
-    "admitted",
-    "sealed",
-    "appended",
-    "released",
-    "step-begun",
-    "step-returned",
-    "flushed",
-];
+pub const POINTS: [&str; 9] =
+    ["shard-opened", "opened", "admitted", "sealed", "appended", "released", "step-begun", "step-returned", "flushed"];
 
 #[cfg(not(feature = "crash-points"))]
 pub(crate) fn reach(_: &str) {}
@@ -23,11 +14,11 @@ pub(crate) fn acknowledges_early() -> bool {
 }
 
 #[cfg(feature = "crash-points")]
+pub(crate) use armed::acknowledges_early;
+#[cfg(feature = "crash-points")]
 pub(crate) use armed::reach;
 #[cfg(feature = "crash-points")]
 pub use armed::{arm, sabotage_ack_before_commit};
-#[cfg(feature = "crash-points")]
-pub(crate) use armed::acknowledges_early;
 
 #[cfg(feature = "crash-points")]
 mod armed {

@@ -10,8 +10,7 @@ use abide_kernel::shard::{Answer, Command, Dispatch};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
-    ClaimId, Consume, ErrorInfo, Outcome, Payload, Refusal, RetryPolicy, RunId, Scheduled, StartSpec,
-    TokenHash,
+    ClaimId, Consume, ErrorInfo, Outcome, Payload, Refusal, RetryPolicy, RunId, Scheduled, StartSpec, TokenHash,
 };
 use tokio::sync::Notify;
 
@@ -72,9 +71,7 @@ pub struct Attempt {
 
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt")
-            .field("dispatch", &self.dispatch)
-            .finish_non_exhaustive()
+        f.debug_struct("Attempt").field("dispatch", &self.dispatch).finish_non_exhaustive()
     }
 }
 
@@ -133,19 +130,10 @@ impl AttemptLink {
         spec: StartSpec,
         metadata: Option<Payload>,
     ) -> Result<RunId, Unanswered> {
-        let starting = StartingChild {
-            claim: self.claim.number,
-            token: self.token,
-            key: key.into(),
-            spec,
-            metadata,
-        };
+        let starting = StartingChild { claim: self.claim.number, token: self.token, key: key.into(), spec, metadata };
         let run = self.claim.run;
         loop {
-            let command = Command::StartChild {
-                run,
-                starting: Box::new(starting.clone()),
-            };
+            let command = Command::StartChild { run, starting: Box::new(starting.clone()) };
             match self.shared.ask(run.slot(), command).await? {
                 Answer::Child(child) => return Ok(child),
                 Answer::Refused(Refusal::Unknown) => {}

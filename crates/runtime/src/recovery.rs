@@ -19,9 +19,7 @@ impl Shared {
         for shard in core.shards.drain(..) {
             for ticket in shard.abandon() {
                 if let Some(waiter) = core.waiters.remove(&ticket) {
-                    let _ = waiter.send(abide_kernel::shard::Answer::Refused(
-                        abide_kernel::Refusal::Unknown,
-                    ));
+                    let _ = waiter.send(abide_kernel::shard::Answer::Refused(abide_kernel::Refusal::Unknown));
                 }
             }
         }
@@ -30,16 +28,8 @@ impl Shared {
             .iter()
             .enumerate()
             .map(|(pool, config)| {
-                let running = core
-                    .executing
-                    .values()
-                    .filter(|executing| executing.pool == pool)
-                    .count();
-                PoolState {
-                    capacity: config.concurrency.max(running),
-                    running,
-                    workers: Vec::new(),
-                }
+                let running = core.executing.values().filter(|executing| executing.pool == pool).count();
+                PoolState { capacity: config.concurrency.max(running), running, workers: Vec::new() }
             })
             .collect();
         for id in core.map.all() {
@@ -127,11 +117,7 @@ impl Shared {
                         }
                     }
                     Err(fault) => {
-                        let FaultKind::Corrupt {
-                            run: Some(run),
-                            position: Some((_, seq)),
-                        } = fault.kind
-                        else {
+                        let FaultKind::Corrupt { run: Some(run), position: Some((_, seq)) } = fault.kind else {
                             return Err(fault);
                         };
                         after = seq;
@@ -154,9 +140,7 @@ impl Shared {
         match store.read_run(run) {
             Ok(Some(stored)) => shard.adopt(stored.run, stored.head),
             Ok(None) => {}
-            Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => {
-                self.set_aside(run, fault.message)
-            }
+            Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => self.set_aside(run, fault.message),
             Err(fault) => return Err(fault),
         }
         Ok(())

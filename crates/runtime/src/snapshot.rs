@@ -32,10 +32,7 @@ impl Snapshot {
     /// # Errors
     /// When the store cannot be read. A damaged row is no error: it sets its run aside.
     pub fn read(reader: Box<dyn Reader>) -> Result<Self, Fault> {
-        let mut snapshot = Self {
-            reader,
-            tail: BTreeMap::new(),
-        };
+        let mut snapshot = Self { reader, tail: BTreeMap::new() };
         // Watermarks first: what is flushed while the log is read is then seen twice, not missed.
         let watermarks: BTreeMap<ShardId, Seq> = snapshot.reader.watermarks()?.into_iter().collect();
         for shard in snapshot.reader.map().all() {
@@ -59,11 +56,7 @@ impl Snapshot {
                         self.fold(&row)?;
                     }
                     Err(fault) => {
-                        let FaultKind::Corrupt {
-                            run,
-                            position: Some((_, seq)),
-                        } = fault.kind
-                        else {
+                        let FaultKind::Corrupt { run, position: Some((_, seq)) } = fault.kind else {
                             return Err(fault);
                         };
                         after = seq;
@@ -149,21 +142,11 @@ impl Snapshot {
     pub fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
         let upper = page.before.map_or(Bound::Unbounded, Bound::Excluded);
         let changed = self.tail.range((Bound::Unbounded, upper)).filter_map(open);
-        let mut all: Vec<Listed> = changed
-            .map(listed)
-            .filter(|listed| filter.matches(listed))
-            .collect();
+        let mut all: Vec<Listed> = changed.map(listed).filter(|listed| filter.matches(listed)).collect();
         // A stored row may stand for a run that no longer matches, so as many more are read as the tail overrides.
-        let wider = Page {
-            most: page.most.saturating_add(self.tail.len()),
-            before: page.before,
-        };
+        let wider = Page { most: page.most.saturating_add(self.tail.len()), before: page.before };
         let stored = self.reader.list(filter, &wider)?;
-        all.extend(
-            stored
-                .into_iter()
-                .filter(|listed| !self.tail.contains_key(&listed.run)),
-        );
+        all.extend(stored.into_iter().filter(|listed| !self.tail.contains_key(&listed.run)));
         all.sort_by_key(|listed| std::cmp::Reverse(listed.run));
         all.truncate(page.most);
         Ok(all)
@@ -258,10 +241,7 @@ fn follow(known: &mut StoredRun, row: &Row) -> Result<(), String> {
         return Ok(());
     }
     if row.rev.0 != known.run.rev.0 + 1 {
-        return Err(format!(
-            "row {} has rev {}, which does not follow rev {}",
-            row.seq.0, row.rev.0, known.run.rev.0
-        ));
+        return Err(format!("row {} has rev {}, which does not follow rev {}", row.seq.0, row.rev.0, known.run.rev.0));
     }
     known.run.apply_row(row);
     known.head = row.seq;
@@ -293,12 +273,7 @@ fn listed(stored: &StoredRun) -> Listed {
         status: run.status(),
         step: run.cursors.first().and_then(|cursor| cursor.step.clone()),
         key: spec.key.as_ref().map(|key| key.key.clone()),
-        parent: run
-            .started
-            .parent
-            .as_ref()
-            .filter(|_| !run.orphaned)
-            .map(|parent| parent.run),
+        parent: run.started.parent.as_ref().filter(|_| !run.orphaned).map(|parent| parent.run),
         created_at: run.created_at,
         updated_at: run.updated_at,
         due: run.next_due(),

@@ -71,12 +71,7 @@ impl Shared {
             return;
         };
         let retries = dispatch.retries;
-        let link = AttemptLink {
-            shared: self.clone(),
-            claim,
-            token: self.token,
-            revoked,
-        };
+        let link = AttemptLink { shared: self.clone(), claim, token: self.token, revoked };
         let attempt = Attempt { dispatch, link };
         let program = program.clone();
         points::reach("step-begun");
@@ -133,8 +128,5 @@ fn panicked(panic: &Box<dyn std::any::Any + Send>) -> Verdict {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "the step panicked with something that is no text".into());
-    Verdict::Failed {
-        error: ErrorInfo::retryable("panic", &message),
-        retry: None,
-    }
+    Verdict::Failed { error: ErrorInfo::retryable("panic", &message), retry: None }
 }

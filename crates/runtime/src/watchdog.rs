@@ -34,10 +34,7 @@ impl Role {
     }
 
     pub(crate) fn beat(&self) {
-        self.beats.store(
-            self.beats.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
+        self.beats.store(self.beats.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// The driver is about to sleep, or has woken.
@@ -56,10 +53,7 @@ impl Role {
     }
 
     fn look(&self) -> (u64, bool) {
-        (
-            self.beats.load(Ordering::Relaxed),
-            self.idle.load(Ordering::Acquire),
-        )
+        (self.beats.load(Ordering::Relaxed), self.idle.load(Ordering::Acquire))
     }
 }
 
@@ -95,9 +89,6 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
 /// Gives the crank to a new thread. The one that is stuck steps back when it returns.
 fn hand_over(shared: &Arc<Shared>) {
     let number = shared.role.holder.fetch_add(1, Ordering::AcqRel) + 1;
-    tracing::debug!(
-        number,
-        "a step or a sync holds the driver up; another thread takes over"
-    );
+    tracing::debug!(number, "a step or a sync holds the driver up; another thread takes over");
     crate::driver::spawn_driver(shared, number);
 }

@@ -81,22 +81,8 @@ impl Client {
         dedup: Option<String>,
         request: RequestId,
     ) -> Result<bool, ClientError> {
-        let sent = Sent {
-            name: name.into(),
-            payload,
-            dedup: dedup.map(Into::into),
-            request,
-        };
-        match self
-            .ask(
-                run,
-                Command::Signal {
-                    run,
-                    sent: Box::new(sent),
-                },
-            )
-            .await?
-        {
+        let sent = Sent { name: name.into(), payload, dedup: dedup.map(Into::into), request };
+        match self.ask(run, Command::Signal { run, sent: Box::new(sent) }).await? {
             Answer::Signalled(accepted) => Ok(!accepted.duplicate),
             other => Err(unexpected(&other)),
         }
@@ -104,12 +90,7 @@ impl Client {
 
     pub(crate) async fn cancel(&self, run: RunId, cascade: bool, reason: &str) -> Result<(), ClientError> {
         let reason = Arc::new(ErrorInfo::terminal("cancelled", reason));
-        let command = Command::Cancel {
-            run,
-            request: self.request(),
-            cascade,
-            reason,
-        };
+        let command = Command::Cancel { run, request: self.request(), cascade, reason };
         self.ask(run, command).await.map(|_| ())
     }
 

@@ -23,12 +23,7 @@ struct Inner {
 
 impl Ctx {
     pub(crate) fn new(attempt: Attempt) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                dispatch: attempt.dispatch,
-                link: attempt.link,
-            }),
-        }
+        Self { inner: Arc::new(Inner { dispatch: attempt.dispatch, link: attempt.link }) }
     }
 
     pub(crate) fn dispatch(&self) -> &Dispatch {
@@ -89,10 +84,7 @@ impl Ctx {
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         let dispatch = self.dispatch();
-        format!(
-            "{}-{}-{}-{}",
-            dispatch.claim.run, dispatch.epoch, dispatch.step, dispatch.visit
-        )
+        format!("{}-{}-{}-{}", dispatch.claim.run, dispatch.epoch, dispatch.step, dispatch.visit)
     }
 
     /// The first signal of this name that waits in the inbox. It stays there until the step progresses.
@@ -100,14 +92,8 @@ impl Ctx {
     /// # Errors
     /// When it does not have the shape of `T`.
     pub fn signal<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StepError> {
-        let found = self
-            .dispatch()
-            .signals
-            .iter()
-            .find(|signal| &*signal.name == name);
-        found
-            .map(|signal| decode(&format!("signal {name:?}"), &signal.payload))
-            .transpose()
+        let found = self.dispatch().signals.iter().find(|signal| &*signal.name == name);
+        found.map(|signal| decode(&format!("signal {name:?}"), &signal.payload)).transpose()
     }
 
     /// All signals of this name that wait in the inbox, in the order they arrived.
@@ -115,14 +101,8 @@ impl Ctx {
     /// # Errors
     /// When one does not have the shape of `T`.
     pub fn signals<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, StepError> {
-        let found = self
-            .dispatch()
-            .signals
-            .iter()
-            .filter(|signal| &*signal.name == name);
-        found
-            .map(|signal| decode(&format!("signal {name:?}"), &signal.payload))
-            .collect()
+        let found = self.dispatch().signals.iter().filter(|signal| &*signal.name == name);
+        found.map(|signal| decode(&format!("signal {name:?}"), &signal.payload)).collect()
     }
 
     /// What ended the wait before this attempt, if there was one.
@@ -180,12 +160,9 @@ impl Ctx {
 
 fn decode<T: DeserializeOwned>(what: &str, payload: &Payload) -> Result<T, StepError> {
     payload.decode().map_err(|error| {
-        StepError::new(format!(
-            "{what} does not decode as {}: {error}",
-            std::any::type_name::<T>()
-        ))
-        .code("undecodable")
-        .terminal()
+        StepError::new(format!("{what} does not decode as {}: {error}", std::any::type_name::<T>()))
+            .code("undecodable")
+            .terminal()
     })
 }
 
@@ -233,9 +210,7 @@ impl Child {
     /// When it does not have the shape of `T`.
     pub fn result<T: DeserializeOwned>(&self) -> Result<Option<T>, StepError> {
         match &self.0.end {
-            Some(ChildEnd::Ended {
-                result: Some(result), ..
-            }) => decode("a child's result", result).map(Some),
+            Some(ChildEnd::Ended { result: Some(result), .. }) => decode("a child's result", result).map(Some),
             _ => Ok(None),
         }
     }

@@ -63,10 +63,7 @@ impl EngineBuilder {
 
     /// Serves a queue with at most `concurrency` attempts at once. Without this, `default` with 256.
     pub fn queue(mut self, queue: &str, concurrency: usize) -> Self {
-        self.pools.push(Pool {
-            queue: queue.into(),
-            concurrency,
-        });
+        self.pools.push(Pool { queue: queue.into(), concurrency });
         self
     }
 
@@ -127,8 +124,7 @@ impl EngineBuilder {
     /// When the store or a workflow is not as it should be.
     pub fn start_on(mut self, store: Box<dyn Store>) -> Result<Engine, StartError> {
         for workflow in self.workflows {
-            let program =
-                workflow.map_err(|(workflow, problem)| StartError::Workflow { workflow, problem })?;
+            let program = workflow.map_err(|(workflow, problem)| StartError::Workflow { workflow, problem })?;
             let definition = program.definition();
             let same = |known: &Arc<dyn Program>| {
                 let known = known.definition();
@@ -139,10 +135,7 @@ impl EngineBuilder {
                     "version {} is registered twice; give each version a number of its own",
                     definition.version
                 );
-                return Err(StartError::Workflow {
-                    workflow: definition.workflow.to_string(),
-                    problem,
-                });
+                return Err(StartError::Workflow { workflow: definition.workflow.to_string(), problem });
             }
             self.config.programs.push(program);
         }
@@ -150,18 +143,14 @@ impl EngineBuilder {
             self.config.pools = self.pools;
         }
         let inner = abide_runtime::Engine::open(store, self.config)?;
-        Ok(Engine {
-            inner: Arc::new(inner),
-        })
+        Ok(Engine { inner: Arc::new(inner) })
     }
 }
 
 fn open_store(url: &StoreUrl, shards: u16, owner: &str) -> Result<Box<dyn Store>, StartError> {
     match url {
         StoreUrl::Memory => Ok(Box::new(abide_store::memory::MemoryStore::new(shards))),
-        StoreUrl::Sqlite { path, durability } => {
-            Ok(Box::new(SqliteStore::open(path, *durability, shards, owner)?))
-        }
+        StoreUrl::Sqlite { path, durability } => Ok(Box::new(SqliteStore::open(path, *durability, shards, owner)?)),
     }
 }
 

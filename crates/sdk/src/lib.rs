@@ -37,16 +37,16 @@ pub use engine::{Engine, EngineBuilder};
 pub use error::{ClientError, StartError, StepError};
 pub use machine::{Machine, Workflow};
 pub use outcome::{
-    ChildStart, Outcome, await_any, await_signal, child, continue_as_new, days, done, hours, minutes, next,
-    replay, secs, sleep, spawn, stop,
+    ChildStart, Outcome, await_any, await_signal, child, continue_as_new, days, done, hours, minutes, next, replay,
+    secs, sleep, spawn, stop,
 };
 pub use run::{Admission, RunHandle};
 pub use start::{Start, StartMany};
 
 pub use abide_kernel::explain;
 pub use abide_kernel::{
-    Backoff, Consume, ErrorInfo, Fact, Join, OnConflict, Payload, Refusal, RetryPolicy, Row, Run, RunId,
-    Status, StatusSet, Timestamp, WakeReason,
+    Backoff, Consume, ErrorInfo, Fact, Join, OnConflict, Payload, Refusal, RetryPolicy, Row, Run, RunId, Status,
+    StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
 pub use abide_store::{Filter, Listed, Page, Stats};

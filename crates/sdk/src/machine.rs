@@ -113,21 +113,14 @@ fn decode_state<S: DeserializeOwned>(ctx: &Ctx) -> Result<S, StepError> {
 impl<S: Send + Sync + 'static> Workflow for Machine<S> {
     fn into_program(self) -> Result<Arc<dyn Program>, (String, String)> {
         let problem = match (&self.duplicate, self.order.first()) {
-            (Some(step), _) => Some(format!(
-                "step {step:?} is defined twice; give each step a name of its own"
-            )),
+            (Some(step), _) => Some(format!("step {step:?} is defined twice; give each step a name of its own")),
             (None, None) => Some("it has no steps; add one with .step(name, …)".to_owned()),
             (None, Some(_)) => None,
         };
         if let Some(problem) = problem {
             return Err((self.name, problem));
         }
-        let text = format!(
-            "{}\u{0}{}\u{0}{}",
-            self.name,
-            self.version,
-            self.order.join("\u{0}")
-        );
+        let text = format!("{}\u{0}{}\u{0}{}", self.name, self.version, self.order.join("\u{0}"));
         let definition = Definition {
             workflow: self.name.as_str().into(),
             version: self.version,
@@ -191,28 +184,15 @@ impl Program for Compiled {
 
 fn verdict(returned: Result<Outcome, StepError>, retry: Option<RetryPolicy>) -> Verdict {
     match returned {
-        Ok(Outcome {
-            decided: Ok(outcome),
-            consume,
-        }) => Verdict::Outcome {
-            outcome,
-            consume,
-            error: None,
-        },
-        Ok(Outcome {
-            decided: Err(error), ..
-        }) => Verdict::Failed { error, retry: None },
+        Ok(Outcome { decided: Ok(outcome), consume }) => Verdict::Outcome { outcome, consume, error: None },
+        Ok(Outcome { decided: Err(error), .. }) => Verdict::Failed { error, retry: None },
         Err(StepError(error)) => Verdict::Failed { error, retry },
     }
 }
 
 fn answered(outcome: Outcome, error: StepError) -> Verdict {
     match outcome.decided {
-        Ok(decided) => Verdict::Outcome {
-            outcome: decided,
-            consume: outcome.consume,
-            error: Some(error.0),
-        },
+        Ok(decided) => Verdict::Outcome { outcome: decided, consume: outcome.consume, error: Some(error.0) },
         Err(error) => Verdict::Failed { error, retry: None },
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use abide_kernel::{
-    ChildSpec, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome as Decided, Payload,
-    StartSpec, StatusSet, Timestamp, UniqueKey,
+    ChildSpec, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome as Decided, Payload, StartSpec,
+    StatusSet, Timestamp, UniqueKey,
 };
 use serde::Serialize;
 
@@ -20,13 +20,9 @@ pub struct Outcome {
 
 impl Outcome {
     fn new<T: Serialize + ?Sized>(what: &str, value: &T, outcome: impl FnOnce(Payload) -> Decided) -> Self {
-        let encoded = Payload::encode(value).map_err(|error| {
-            ErrorInfo::terminal("unencodable", &format!("the {what} has no JSON form: {error}"))
-        });
-        Self {
-            decided: encoded.map(outcome),
-            consume: Consume::Presented,
-        }
+        let encoded = Payload::encode(value)
+            .map_err(|error| ErrorInfo::terminal("unencodable", &format!("the {what} has no JSON form: {error}")));
+        Self { decided: encoded.map(outcome), consume: Consume::Presented }
     }
 
     /// Wakes the run at this moment, even if what it waits for has not come. For `await_signal` and `spawn`.
@@ -66,18 +62,12 @@ fn millis(duration: Duration) -> u64 {
 
 /// Go on with another step.
 pub fn next<S: Serialize>(step: &str, state: S) -> Outcome {
-    Outcome::new("state", &state, |state| Decided::Next {
-        step: step.into(),
-        state,
-    })
+    Outcome::new("state", &state, |state| Decided::Next { step: step.into(), state })
 }
 
 /// Run the same step again after a delay.
 pub fn replay<S: Serialize>(state: S, delay: Duration) -> Outcome {
-    Outcome::new("state", &state, |state| Decided::Replay {
-        state,
-        delay_ms: millis(delay),
-    })
+    Outcome::new("state", &state, |state| Decided::Replay { state, delay_ms: millis(delay) })
 }
 
 /// Park until a signal of this name arrives, then run the same step again.
@@ -88,21 +78,12 @@ pub fn await_signal<S: Serialize>(name: &str, state: S) -> Outcome {
 /// Park until a signal of one of these names arrives, then run the same step again.
 pub fn await_any<S: Serialize>(names: &[&str], state: S) -> Outcome {
     let signals = names.iter().map(|name| (*name).into()).collect();
-    Outcome::new("state", &state, |state| Decided::Await {
-        signals,
-        then: None,
-        deadline: None,
-        state,
-    })
+    Outcome::new("state", &state, |state| Decided::Await { signals, then: None, deadline: None, state })
 }
 
 /// Park for a while, then run the same step again, or the one given by `then`.
 pub fn sleep<S: Serialize>(duration: Duration, state: S) -> Outcome {
-    Outcome::new("state", &state, |state| Decided::Sleep {
-        until: Moment::In(millis(duration)),
-        then: None,
-        state,
-    })
+    Outcome::new("state", &state, |state| Decided::Sleep { until: Moment::In(millis(duration)), then: None, state })
 }
 
 /// Start children, park until they have joined, then run `step`.
@@ -116,10 +97,7 @@ pub fn spawn<S: Serialize>(children: impl IntoIterator<Item = ChildStart>, step:
             deadline: None,
             state,
         }),
-        Err(error) => Outcome {
-            decided: Err(error),
-            consume: Consume::Presented,
-        },
+        Err(error) => Outcome { decided: Err(error), consume: Consume::Presented },
     }
 }
 
@@ -130,12 +108,7 @@ pub fn done<R: Serialize + ?Sized>(result: &R) -> Outcome {
 
 /// End with an error.
 pub fn stop(error: impl Into<StepError>) -> Outcome {
-    Outcome {
-        decided: Ok(Decided::Stop {
-            error: error.into().0,
-        }),
-        consume: Consume::Presented,
-    }
+    Outcome { decided: Ok(Decided::Stop { error: error.into().0 }), consume: Consume::Presented }
 }
 
 /// Begin again at the first step with a new input. The run keeps its identity, its keys and its inbox.
@@ -153,16 +126,9 @@ pub struct ChildStart {
 /// A child: a run of `workflow` with this input.
 pub fn child<I: Serialize + ?Sized>(workflow: &str, input: &I) -> ChildStart {
     let input = Payload::encode(input).map_err(|error| {
-        ErrorInfo::terminal(
-            "unencodable",
-            &format!("the input of child {workflow:?} has no JSON form: {error}"),
-        )
+        ErrorInfo::terminal("unencodable", &format!("the input of child {workflow:?} has no JSON form: {error}"))
     });
-    ChildStart {
-        spec: input.map(|input| ChildSpec {
-            spec: StartSpec::new(workflow, input),
-        }),
-    }
+    ChildStart { spec: input.map(|input| ChildSpec { spec: StartSpec::new(workflow, input) }) }
 }
 
 impl ChildStart {
@@ -191,11 +157,7 @@ impl ChildStart {
     /// A business key, occupied while the child is open.
     pub fn key(self, key: &str) -> Self {
         self.with(|spec| {
-            spec.key = Some(UniqueKey {
-                key: key.into(),
-                occupied: StatusSet::OPEN,
-                on_conflict: OnConflict::Reject,
-            });
+            spec.key = Some(UniqueKey { key: key.into(), occupied: StatusSet::OPEN, on_conflict: OnConflict::Reject });
         })
     }
 
@@ -210,12 +172,7 @@ impl ChildStart {
 
     /// At most `limit` attempts of this key at once.
     pub fn concurrency(self, key: &str, limit: u32) -> Self {
-        self.with(|spec| {
-            spec.concurrency = Some(Concurrency {
-                key: key.into(),
-                limit,
-            })
-        })
+        self.with(|spec| spec.concurrency = Some(Concurrency { key: key.into(), limit }))
     }
 
     /// Not before this instant.

@@ -30,11 +30,7 @@ pub struct RunHandle {
 
 impl RunHandle {
     pub(crate) fn new(client: Client, id: RunId, admission: Admission) -> Self {
-        Self {
-            client,
-            id,
-            admission,
-        }
+        Self { client, id, admission }
     }
 
     /// The run.
@@ -51,12 +47,7 @@ impl RunHandle {
 
     /// Sends a named signal. Await it to send it; it is durable when that returns.
     pub fn signal<P: Serialize + ?Sized>(&self, name: &str, payload: &P) -> SendSignal {
-        SendSignal {
-            run: self.clone(),
-            name: name.into(),
-            payload: Payload::encode(payload),
-            dedup: None,
-        }
+        SendSignal { run: self.clone(), name: name.into(), payload: Payload::encode(payload), dedup: None }
     }
 
     /// Waits until the run has ended well, and decodes its result.
@@ -67,19 +58,14 @@ impl RunHandle {
         match self.client.ask(self.id, Command::Watch { run: self.id }).await? {
             Answer::Ended(ending) if ending.status == Status::Done => {
                 let result = ending.result.unwrap_or_default();
-                result.decode().map_err(|source| ClientError::Codec {
-                    what: format!("the result of {}", self.id),
-                    source,
-                })
+                result
+                    .decode()
+                    .map_err(|source| ClientError::Codec { what: format!("the result of {}", self.id), source })
             }
             Answer::Ended(ending) => {
                 let unknown = || ErrorInfo::terminal("unknown", "no error was recorded");
                 let error = ending.error.map_or_else(unknown, |error| (*error).clone());
-                Err(ClientError::RunFailed {
-                    run: self.id,
-                    status: ending.status,
-                    error: Box::new(error),
-                })
+                Err(ClientError::RunFailed { run: self.id, status: ending.status, error: Box::new(error) })
             }
             other => Err(unexpected(&other)),
         }
@@ -122,10 +108,7 @@ impl RunHandle {
     /// # Errors
     /// When it has not ended.
     pub async fn purge(&self) -> Result<(), ClientError> {
-        self.client
-            .ask(self.id, Command::Purge { run: self.id })
-            .await
-            .map(|_| ())
+        self.client.ask(self.id, Command::Purge { run: self.id }).await.map(|_| ())
     }
 
     /// Puts the run's dead letter back.
@@ -133,10 +116,7 @@ impl RunHandle {
     /// # Errors
     /// When it has none.
     pub async fn requeue(&self) -> Result<(), ClientError> {
-        self.client
-            .ask(self.id, Command::Requeue { run: self.id })
-            .await
-            .map(|_| ())
+        self.client.ask(self.id, Command::Requeue { run: self.id }).await.map(|_| ())
     }
 
     /// Gives the run up whose attempt is a dead letter: it ends as failed.
@@ -144,10 +124,7 @@ impl RunHandle {
     /// # Errors
     /// When it has none.
     pub async fn discard(&self) -> Result<(), ClientError> {
-        self.client
-            .ask(self.id, Command::Discard { run: self.id })
-            .await
-            .map(|_| ())
+        self.client.ask(self.id, Command::Discard { run: self.id }).await.map(|_| ())
     }
 }
 
@@ -176,14 +153,9 @@ impl IntoFuture for SendSignal {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let what = || format!("the payload of signal {:?}", self.name);
-            let payload = self
-                .payload
-                .map_err(|source| ClientError::Codec { what: what(), source })?;
+            let payload = self.payload.map_err(|source| ClientError::Codec { what: what(), source })?;
             let request = self.run.client.request();
-            self.run
-                .client
-                .signal(self.run.id, &self.name, payload, self.dedup, request)
-                .await
+            self.run.client.signal(self.run.id, &self.name, payload, self.dedup, request).await
         })
     }
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::start::StartAnswer;
 use abide_kernel::{
-    Concurrency, OnConflict, Payload, PlannedStep, Refusal, RequestId, Slot, StartSpec, StatusSet, Timestamp,
-    UniqueKey,
+    Concurrency, OnConflict, Payload, PlannedStep, Refusal, RequestId, Slot, StartSpec, StatusSet, Timestamp, UniqueKey,
 };
 
 use crate::client::unexpected;
@@ -29,12 +28,7 @@ impl Start {
         let spec = input
             .map(|input| StartSpec::new(workflow, input))
             .map_err(|source| ClientError::Codec { what: what(), source });
-        Self {
-            client,
-            spec,
-            request: None,
-            version: None,
-        }
+        Self { client, spec, request: None, version: None }
     }
 
     fn with(mut self, change: impl FnOnce(&mut StartSpec)) -> Self {
@@ -53,11 +47,7 @@ impl Start {
     /// A business key: at most one open run of this workflow has it.
     pub fn key(self, key: &str) -> Self {
         self.with(|spec| {
-            spec.key = Some(UniqueKey {
-                key: key.into(),
-                occupied: StatusSet::OPEN,
-                on_conflict: OnConflict::Reject,
-            });
+            spec.key = Some(UniqueKey { key: key.into(), occupied: StatusSet::OPEN, on_conflict: OnConflict::Reject });
         })
     }
 
@@ -96,12 +86,7 @@ impl Start {
 
     /// At most `limit` attempts of runs with this key at once.
     pub fn concurrency(self, key: &str, limit: u32) -> Self {
-        self.with(|spec| {
-            spec.concurrency = Some(Concurrency {
-                key: key.into(),
-                limit,
-            })
-        })
+        self.with(|spec| spec.concurrency = Some(Concurrency { key: key.into(), limit }))
     }
 
     /// Not before this instant.
@@ -147,26 +132,15 @@ impl Start {
             None => known.clone().max_by_key(|known| known.version),
         };
         let Some(definition) = found else {
-            let names: Vec<String> = definitions
-                .iter()
-                .map(|known| format!("{} v{}", known.workflow, known.version))
-                .collect();
-            let hint = if names.is_empty() {
-                "none is".to_owned()
-            } else {
-                format!("registered: {}", names.join(", "))
-            };
-            return Err(ClientError::UnknownWorkflow {
-                name: spec.workflow.to_string(),
-                hint,
-            });
+            let names: Vec<String> =
+                definitions.iter().map(|known| format!("{} v{}", known.workflow, known.version)).collect();
+            let hint =
+                if names.is_empty() { "none is".to_owned() } else { format!("registered: {}", names.join(", ")) };
+            return Err(ClientError::UnknownWorkflow { name: spec.workflow.to_string(), hint });
         };
         spec.version = definition.version;
         spec.fingerprint = Some(definition.fingerprint);
-        spec.steps = vec![PlannedStep {
-            step: definition.first_step.clone(),
-            needs: Vec::new(),
-        }];
+        spec.steps = vec![PlannedStep { step: definition.first_step.clone(), needs: Vec::new() }];
         let request = self.request.unwrap_or_else(|| self.client.request());
         Ok((self.client, spec.admission_slot(request), request, spec))
     }
@@ -174,16 +148,11 @@ impl Start {
 
 fn answered(client: &Client, answer: Answer) -> Result<RunHandle, ClientError> {
     match answer {
-        Answer::Started(StartAnswer::Created(run)) => {
-            Ok(RunHandle::new(client.clone(), run, Admission::Created))
+        Answer::Started(StartAnswer::Created(run)) => Ok(RunHandle::new(client.clone(), run, Admission::Created)),
+        Answer::Started(StartAnswer::Reused(run)) => Ok(RunHandle::new(client.clone(), run, Admission::Reused)),
+        Answer::Started(StartAnswer::Rejected { by, reason }) => {
+            Err(ClientError::Rejected { by, reason: reason.name() })
         }
-        Answer::Started(StartAnswer::Reused(run)) => {
-            Ok(RunHandle::new(client.clone(), run, Admission::Reused))
-        }
-        Answer::Started(StartAnswer::Rejected { by, reason }) => Err(ClientError::Rejected {
-            by,
-            reason: reason.name(),
-        }),
         Answer::Refused(refusal) => Err(refusal.into()),
         other => Err(unexpected(&other)),
     }
@@ -198,10 +167,7 @@ impl IntoFuture for Start {
             let (client, slot, request, spec) = self.prepare()?;
             let mut tries = 0;
             loop {
-                let command = Command::Start {
-                    request,
-                    spec: Box::new(spec.clone()),
-                };
+                let command = Command::Start { request, spec: Box::new(spec.clone()) };
                 match client.engine.ask(slot, command).await? {
                     Answer::Refused(Refusal::Unknown) if tries < 20 => tries += 1,
                     answer => return answered(&client, answer),
@@ -234,29 +200,17 @@ impl IntoFuture for StartMany {
             let most = abide_kernel::limits::BATCH_STARTS_MAX;
             if self.starts.len() > most {
                 let found = self.starts.len() as u64;
-                return Err(Refusal::TooLarge {
-                    what: "starts in one batch".into(),
-                    limit: most as u64,
-                    found,
-                }
-                .into());
+                return Err(Refusal::TooLarge { what: "starts in one batch".into(), limit: most as u64, found }.into());
             }
             let mut commands = Vec::with_capacity(self.starts.len());
             for start in self.starts {
                 let (_, slot, request, spec) = start.prepare()?;
-                commands.push((
-                    slot,
-                    Command::Start {
-                        request,
-                        spec: Box::new(spec),
-                    },
-                ));
+                commands.push((slot, Command::Start { request, spec: Box::new(spec) }));
             }
             let mut answers = self.client.engine.ask_many(commands.clone()).await?;
             for _ in 0..20 {
-                let unknown: Vec<usize> = (0..answers.len())
-                    .filter(|index| answers[*index] == Answer::Refused(Refusal::Unknown))
-                    .collect();
+                let unknown: Vec<usize> =
+                    (0..answers.len()).filter(|index| answers[*index] == Answer::Refused(Refusal::Unknown)).collect();
                 if unknown.is_empty() {
                     break;
                 }
@@ -265,10 +219,7 @@ impl IntoFuture for StartMany {
                     answers[index] = answer;
                 }
             }
-            Ok(answers
-                .into_iter()
-                .map(|answer| answered(&self.client, answer))
-                .collect())
+            Ok(answers.into_iter().map(|answer| answered(&self.client, answer)).collect())
         })
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use abide::{
-    ClientError, Engine, Fact, Filter, Machine, Notifier, Page, Refusal, RunId, Status, await_signal, child,
-    done, next, spawn,
+    ClientError, Engine, Fact, Filter, Machine, Notifier, Page, Refusal, RunId, Status, await_signal, child, done,
+    next, spawn,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -30,12 +30,7 @@ async fn a_queue_executes_at_most_as_many_as_it_may() {
             Ok(done(&n))
         }
     });
-    let engine = Engine::open("memory:")
-        .register(machine)
-        .queue("default", 3)
-        .start()
-        .await
-        .unwrap();
+    let engine = Engine::open("memory:").register(machine).queue("default", 3).start().await.unwrap();
     let client = engine.client();
     let starts = (0..50u32).map(|n| client.start("busy", &n));
     for run in client.start_many(starts).await.unwrap() {
@@ -49,11 +44,10 @@ async fn a_queue_executes_at_most_as_many_as_it_may() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_engine_touches_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let machine =
-        Machine::<u32>::new("wait").step("wait", async |ctx, n: u32| match ctx.signal::<u32>("go")? {
-            None => Ok(await_signal("go", n).deadline(Duration::from_secs(3_600))),
-            Some(_) => Ok(done(&n)),
-        });
+    let machine = Machine::<u32>::new("wait").step("wait", async |ctx, n: u32| match ctx.signal::<u32>("go")? {
+        None => Ok(await_signal("go", n).deadline(Duration::from_secs(3_600))),
+        Some(_) => Ok(done(&n)),
+    });
     let url = format!("sqlite:{}", dir.path().join("idle.db").display());
     let engine = Engine::open(&url).register(machine).start().await.unwrap();
     let run = engine.client().start("wait", &1u32).await.unwrap();
@@ -84,12 +78,7 @@ async fn a_long_step_keeps_its_claim() {
             Ok(done(&n))
         }
     });
-    let engine = Engine::open("memory:")
-        .register(machine)
-        .lease(Duration::from_millis(200))
-        .start()
-        .await
-        .unwrap();
+    let engine = Engine::open("memory:").register(machine).lease(Duration::from_millis(200)).start().await.unwrap();
     let run = engine.client().start("long", &5u32).await.unwrap();
     assert_eq!(run.result::<u32>().await.unwrap(), 5);
     assert_eq!(attempts.load(Ordering::SeqCst), 1);
@@ -113,26 +102,12 @@ async fn a_step_that_blocks_delays_nobody() {
     let quick = Machine::<u32>::new("quick")
         .step("one", async |_, n: u32| Ok(next("two", n)))
         .step("two", async |_, n: u32| Ok(done(&n)));
-    let engine = Engine::open("memory:")
-        .register(block)
-        .register(quick)
-        .start()
-        .await
-        .unwrap();
+    let engine = Engine::open("memory:").register(block).register(quick).start().await.unwrap();
     let client = engine.client();
     let stuck = client.start("block", &1u32).await.unwrap();
     begun.recv().await.unwrap();
     for n in 0..20u32 {
-        assert_eq!(
-            client
-                .start("quick", &n)
-                .await
-                .unwrap()
-                .result::<u32>()
-                .await
-                .unwrap(),
-            n
-        );
+        assert_eq!(client.start("quick", &n).await.unwrap().result::<u32>().await.unwrap(), n);
     }
     release.send(()).unwrap();
     assert_eq!(stuck.result::<u32>().await.unwrap(), 1);
@@ -159,21 +134,13 @@ async fn a_step_learns_of_the_cancellation() {
     run.cancel("changed my mind").await.unwrap();
     over.recv().await.unwrap();
     match run.result::<u32>().await {
-        Err(ClientError::RunFailed {
-            status: Status::Cancelled,
-            error,
-            ..
-        }) => assert_eq!(&*error.message, "changed my mind"),
+        Err(ClientError::RunFailed { status: Status::Cancelled, error, .. }) => {
+            assert_eq!(&*error.message, "changed my mind")
+        }
         other => panic!("expected a cancelled run, found {other:?}"),
     }
     let twice = run.cancel("again").await;
-    assert!(matches!(
-        twice,
-        Err(ClientError::Refused(Refusal::RunOver {
-            status: Status::Cancelled,
-            ..
-        }))
-    ));
+    assert!(matches!(twice, Err(ClientError::Refused(Refusal::RunOver { status: Status::Cancelled, .. }))));
     end(&engine).await;
 }
 
@@ -182,17 +149,9 @@ async fn a_step_learns_of_the_cancellation() {
 async fn a_cascade_ends_the_children() {
     let leaf = Machine::<u32>::new("leaf").step("wait", async |_, n: u32| Ok(await_signal("never", n)));
     let tree = Machine::<u32>::new("tree")
-        .step("fan", async |_, n: u32| {
-            Ok(spawn((0..3u32).map(|n| child("leaf", &n)), "end", n))
-        })
+        .step("fan", async |_, n: u32| Ok(spawn((0..3u32).map(|n| child("leaf", &n)), "end", n)))
         .step("end", async |_, n: u32| Ok(done(&n)));
-    let engine = Engine::open("memory:")
-        .register(leaf)
-        .register(tree)
-        .shards(4)
-        .start()
-        .await
-        .unwrap();
+    let engine = Engine::open("memory:").register(leaf).register(tree).shards(4).start().await.unwrap();
     let client = engine.client();
     let run = client.start("tree", &0u32).await.unwrap();
     let children = loop {
@@ -208,16 +167,7 @@ async fn a_cascade_ends_the_children() {
     run.cancel_all("enough").await.unwrap();
     for child in children {
         let ended = client.run(child.run).result::<u32>().await;
-        assert!(
-            matches!(
-                ended,
-                Err(ClientError::RunFailed {
-                    status: Status::Cancelled,
-                    ..
-                })
-            ),
-            "{ended:?}"
-        );
+        assert!(matches!(ended, Err(ClientError::RunFailed { status: Status::Cancelled, .. })), "{ended:?}");
     }
     end(&engine).await;
 }
@@ -234,13 +184,7 @@ async fn a_reopened_store_goes_on() {
         })
     };
     let engine = Engine::open(&url).register(machine()).start().await.unwrap();
-    let run = engine
-        .client()
-        .start("order", &1u32)
-        .key("order-1")
-        .await
-        .unwrap()
-        .id();
+    let run = engine.client().start("order", &1u32).key("order-1").await.unwrap().id();
     drop(engine);
     let engine = Engine::open(&url).register(machine()).start().await.unwrap();
     let taken = engine.client().start("order", &1u32).key("order-1").await;
@@ -264,32 +208,21 @@ async fn the_notifier_is_told_after_the_commit() {
             assert_eq!(queue, "default");
             let mut told = self.0.lock().unwrap();
             told.push(run);
-            if told.len() == 1 {
-                Err("not in the mood".into())
-            } else {
-                Ok(())
-            }
+            if told.len() == 1 { Err("not in the mood".into()) } else { Ok(()) }
         }
     }
     let notifier = Arc::new(Moody(Mutex::new(Vec::new())));
-    let machine = Machine::<u32>::new("count")
-        .step("one", async |_, n: u32| Ok(next("two", n + 1)))
-        .step("two", async |ctx, n: u32| match ctx.signal::<u32>("go")? {
+    let machine = Machine::<u32>::new("count").step("one", async |_, n: u32| Ok(next("two", n + 1))).step(
+        "two",
+        async |ctx, n: u32| match ctx.signal::<u32>("go")? {
             None => Ok(await_signal("go", n)),
             Some(_) => Ok(done(&n)),
-        });
-    let engine = Engine::open("memory:")
-        .register(machine)
-        .notifier(notifier.clone())
-        .start()
-        .await
-        .unwrap();
+        },
+    );
+    let engine = Engine::open("memory:").register(machine).notifier(notifier.clone()).start().await.unwrap();
     let run = engine.client().start("count", &0u32).await.unwrap();
     let notified = |rows: &[abide::Row]| {
-        rows.iter()
-            .flat_map(|row| row.facts.iter())
-            .filter(|fact| matches!(fact, Fact::Notified(_)))
-            .count()
+        rows.iter().flat_map(|row| row.facts.iter()).filter(|fact| matches!(fact, Fact::Notified(_))).count()
     };
     while notified(&run.journal(0).await.unwrap()) == 0 {
         tokio::task::yield_now().await;
@@ -321,10 +254,7 @@ async fn stopping_drains() {
     assert_eq!(stopped.abandoned, 1);
     let refused = run.show().await;
     assert!(
-        matches!(
-            refused,
-            Err(ClientError::Refused(Refusal::Closed { .. }) | ClientError::Engine(_))
-        ),
+        matches!(refused, Err(ClientError::Refused(Refusal::Closed { .. }) | ClientError::Engine(_))),
         "{refused:?}"
     );
     gate.add_permits(1);
@@ -340,10 +270,7 @@ async fn a_listing_is_complete_and_in_pages() {
     for n in 0..25u32 {
         ids.insert(client.start("wait", &n).await.unwrap().id());
     }
-    let mut page = Page {
-        most: 10,
-        before: None,
-    };
+    let mut page = Page { most: 10, before: None };
     let mut found = Vec::new();
     loop {
         let listed = client.list(&Filter::default(), &page).unwrap();
@@ -359,9 +286,8 @@ async fn a_listing_is_complete_and_in_pages() {
 /// SQ-61: the end of a run clears whatever it waited for; nothing is due for it any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_clears_what_a_run_waited_for() {
-    let machine = Machine::<u32>::new("wait").step("wait", async |_, n: u32| {
-        Ok(await_signal("approved", n).deadline(Duration::from_secs(3_600)))
-    });
+    let machine = Machine::<u32>::new("wait")
+        .step("wait", async |_, n: u32| Ok(await_signal("approved", n).deadline(Duration::from_secs(3_600))));
     let engine = Engine::open("memory:").register(machine).start().await.unwrap();
     let run = engine.client().start("wait", &0u32).await.unwrap();
     while run.show().await.unwrap().status() != Status::AwaitingSignal {
@@ -371,11 +297,6 @@ async fn the_end_clears_what_a_run_waited_for() {
     run.cancel("no").await.unwrap();
     let shown = run.show().await.unwrap();
     assert_eq!((shown.status(), shown.next_due()), (Status::Cancelled, None));
-    assert!(
-        shown
-            .cursors
-            .iter()
-            .all(|cursor| matches!(cursor.phase, abide_kernel::Phase::Closed))
-    );
+    assert!(shown.cursors.iter().all(|cursor| matches!(cursor.phase, abide_kernel::Phase::Closed)));
     end(&engine).await;
 }

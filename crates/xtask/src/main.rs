@@ -55,16 +55,11 @@ fn main() -> ExitCode {
 /// Cargo says at run time where this package is. The place it was compiled in is the second choice, because
 /// a shared target folder may hold a binary that was built in another clone.
 fn workspace_root() -> Result<PathBuf> {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    let package =
+        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     package
         .ancestors()
         .nth(2)
         .map(Path::to_path_buf)
-        .with_context(|| {
-            format!(
-                "expected this package in crates/xtask, found it in {}",
-                package.display()
-            )
-        })
+        .with_context(|| format!("expected this package in crates/xtask, found it in {}", package.display()))
 }

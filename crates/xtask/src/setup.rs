@@ -14,18 +14,9 @@ struct Tool {
 
 const TOOLS: &[Tool] = &[
     // The C library's headers are only recommended by gcc, and we install without recommendations.
-    Tool {
-        command: "cc",
-        packages: &["gcc", "libc6-dev"],
-    },
-    Tool {
-        command: "git",
-        packages: &["git"],
-    },
-    Tool {
-        command: "sqlite3",
-        packages: &["sqlite3"],
-    },
+    Tool { command: "cc", packages: &["gcc", "libc6-dev"] },
+    Tool { command: "git", packages: &["git"] },
+    Tool { command: "sqlite3", packages: &["sqlite3"] },
 ];
 
 /// Parts of the toolchain, as rustup names them, and the cargo verb each one brings.
@@ -57,10 +48,7 @@ fn require_components() -> Result<()> {
             .stderr(Stdio::null())
             .status()
             .is_ok_and(|status| status.success());
-        ensure!(
-            present,
-            "`cargo {verb}` is missing; run: rustup component add {component}"
-        );
+        ensure!(present, "`cargo {verb}` is missing; run: rustup component add {component}");
     }
     Ok(())
 }
@@ -80,17 +68,11 @@ fn is_on_path(command: &str) -> bool {
 }
 
 fn is_root() -> bool {
-    Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
 fn install(packages: &[&str]) -> Result<()> {
-    eprintln!(
-        "xtask: installing the missing Debian packages {}",
-        packages.join(", ")
-    );
+    eprintln!("xtask: installing the missing Debian packages {}", packages.join(", "));
     // A stale list only matters if the install then fails, which is reported below.
     if !apt_get(&["update"])? {
         eprintln!("xtask: apt-get update failed; trying with the package lists at hand");
@@ -98,10 +80,7 @@ fn install(packages: &[&str]) -> Result<()> {
     let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
     arguments.extend(packages);
     if !apt_get(&arguments)? {
-        bail!(
-            "apt-get could not install {0}; install by hand and try again: apt-get install {0}",
-            packages.join(" ")
-        );
+        bail!("apt-get could not install {0}; install by hand and try again: apt-get install {0}", packages.join(" "));
     }
     Ok(())
 }

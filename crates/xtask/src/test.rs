@@ -51,11 +51,7 @@ enum Lock {
 
 impl Lock {
     fn of(ci: Option<&str>) -> Lock {
-        if ci == Some("true") {
-            Lock::Locked
-        } else {
-            Lock::MayChange
-        }
+        if ci == Some("true") { Lock::Locked } else { Lock::MayChange }
     }
 }
 
@@ -127,14 +123,8 @@ fn cargo_arguments(stage: Stage, lock: Lock) -> Vec<&'static str> {
 
 /// Passes the output of `cargo test` through, line by line, and adds up what libtest says it passed.
 fn run_counting(cargo: &mut Command) -> Result<u64> {
-    let mut child = cargo
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cargo could not be started")?;
-    let output = child
-        .stdout
-        .take()
-        .context("cargo's output was asked for as a pipe, found none")?;
+    let mut child = cargo.stdout(Stdio::piped()).spawn().context("cargo could not be started")?;
+    let output = child.stdout.take().context("cargo's output was asked for as a pipe, found none")?;
     let passed = copy_and_count(BufReader::new(output), &mut std::io::stdout().lock());
     let status = child.wait().context("cargo could not be waited for")?;
     ensure!(status.success(), "cargo ended with {status}");
@@ -182,9 +172,7 @@ fn require_committed_lock(root: &Path) -> Result<()> {
         bail!("CI is true and Cargo.lock is not committed; run `cargo check --workspace` and commit it");
     }
     if !git(&["diff", "--quiet", "HEAD", "--", "Cargo.lock"])?.success() {
-        bail!(
-            "CI is true and Cargo.lock differs from the commit; run `cargo check --workspace` and commit it"
-        );
+        bail!("CI is true and Cargo.lock differs from the commit; run `cargo check --workspace` and commit it");
     }
     Ok(())
 }
@@ -224,10 +212,7 @@ mod tests {
             let locked = arguments.iter().position(|argument| *argument == "--locked");
             let separator = arguments.iter().position(|argument| *argument == "--");
             assert!(locked.is_some(), "{stage:?}");
-            assert!(
-                separator.is_none() || locked < separator,
-                "{stage:?}: cargo must see it, not clippy"
-            );
+            assert!(separator.is_none() || locked < separator, "{stage:?}: cargo must see it, not clippy");
         }
     }
 

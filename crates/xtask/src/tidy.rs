@@ -41,11 +41,7 @@ pub(crate) fn perform(root: &Path) -> Result<()> {
     for violation in &violations {
         println!("{violation}");
     }
-    ensure!(
-        violations.is_empty(),
-        "the tree is not tidy: expected no violation, found {}",
-        violations.len()
-    );
+    ensure!(violations.is_empty(), "the tree is not tidy: expected no violation, found {}", violations.len());
     eprintln!("xtask: {} files, all tidy", tree.len());
     Ok(())
 }

@@ -24,10 +24,7 @@ impl Shard {
         };
         if self.home(slot) != self.config.id {
             let found = alloc::format!("one for {:?}", self.home(slot));
-            return self.answer(
-                ticket,
-                Answer::Refused(Refusal::invalid("start", "a start for this shard", found)),
-            );
+            return self.answer(ticket, Answer::Refused(Refusal::invalid("start", "a start for this shard", found)));
         }
         let local = self.record_of(id, &spec, request);
         if self.runs.contains_key(&local) {
@@ -134,10 +131,7 @@ impl Shard {
         held.spec.input = Payload::null();
         started.reservation = Some(reservation);
         self.begin(reservation, start::decide(reservation, held, self.now).facts);
-        self.messages.push_back(Message::Begin {
-            run: id,
-            started: Box::new(started),
-        });
+        self.messages.push_back(Message::Begin { run: id, started: Box::new(started) });
         reservation
     }
 
@@ -160,11 +154,7 @@ impl Shard {
                 StartAnswer::Reused(by) => ChildAnswer::Existing(by),
                 StartAnswer::Rejected { reason, .. } => ChildAnswer::Rejected(reason.name().into()),
             };
-            self.messages.push_back(Message::ChildAnswered {
-                parent,
-                child,
-                answer,
-            });
+            self.messages.push_back(Message::ChildAnswered { parent, child, answer });
             return;
         }
         if local == child {

@@ -32,13 +32,7 @@ impl Worker {
     #[must_use]
     pub fn new(mut claimant: Claimant, queues: Vec<Str>, definitions: Vec<Definition>) -> Self {
         claimant.lease_ms = claimant.lease_ms.clamp(LEASE_MS_MIN, DELAY_MS_MAX);
-        Self {
-            claimant: Arc::new(claimant),
-            queues,
-            definitions,
-            lanes: Vec::new(),
-            lanes_seen: 0,
-        }
+        Self { claimant: Arc::new(claimant), queues, definitions, lanes: Vec::new(), lanes_seen: 0 }
     }
 }
 
@@ -54,10 +48,7 @@ impl Shard {
     pub fn has_work(&mut self, worker: WorkerId) -> bool {
         self.refresh_lanes(worker);
         let worker = &self.workers[worker.0 as usize];
-        worker
-            .lanes
-            .iter()
-            .any(|(lane, _)| self.ready.first(*lane).is_some())
+        worker.lanes.iter().any(|(lane, _)| self.ready.first(*lane).is_some())
     }
 
     /// Claims up to `most` attempts for a worker. They are dispatched once the claims are durable.
@@ -84,11 +75,7 @@ impl Shard {
             return around;
         };
         let spec = &resident.run.started.spec;
-        let claimed = |run: &Run| {
-            run.cursors
-                .iter()
-                .any(|cursor| matches!(cursor.phase, Phase::Claimed(_)))
-        };
+        let claimed = |run: &Run| run.cursors.iter().any(|cursor| matches!(cursor.phase, Phase::Claimed(_)));
         if spec.concurrency.is_some() {
             let key = |run: &Run| run.started.spec.concurrency.as_ref().map(|c| c.key.clone());
             let shares = |run: &Run| {
@@ -117,9 +104,7 @@ impl Shard {
             let serves = worker.definitions.iter().position(|definition| {
                 definition.workflow == key.workflow
                     && definition.version == key.version
-                    && key
-                        .fingerprint
-                        .is_none_or(|pinned| pinned == definition.fingerprint)
+                    && key.fingerprint.is_none_or(|pinned| pinned == definition.fingerprint)
             });
             if let Some(definition) = serves.filter(|_| worker.queues.contains(&key.queue)) {
                 worker.lanes.push((lane, definition));
@@ -130,10 +115,7 @@ impl Shard {
 
     fn claim_next(&mut self, id: WorkerId) -> bool {
         let worker = &self.workers[id.0 as usize];
-        let firsts = worker
-            .lanes
-            .iter()
-            .filter_map(|(lane, definition)| Some((self.ready.first(*lane)?, *definition)));
+        let firsts = worker.lanes.iter().filter_map(|(lane, definition)| Some((self.ready.first(*lane)?, *definition)));
         let Some((order, definition)) = firsts.min_by_key(|(order, _)| *order) else {
             return false;
         };
@@ -142,17 +124,9 @@ impl Shard {
             return false;
         };
         let claimant = worker.claimant.clone();
-        let decided = claim::decide(
-            &resident.run,
-            cursor,
-            &claimant,
-            &worker.definitions[definition],
-            self.now,
-        );
+        let decided = claim::decide(&resident.run, cursor, &claimant, &worker.definitions[definition], self.now);
         let Ok(transition) = decided else {
-            self.bug = Some(alloc::format!(
-                "{run}: an attempt in the ready work cannot be claimed: {decided:?}"
-            ));
+            self.bug = Some(alloc::format!("{run}: an attempt in the ready work cannot be claimed: {decided:?}"));
             return false;
         };
         self.transact_merged(run, transition.facts);
@@ -171,10 +145,7 @@ impl Shard {
         };
         let dispatch = Dispatch {
             worker,
-            claim: ClaimId {
-                run: run.id,
-                number: claim.number,
-            },
+            claim: ClaimId { run: run.id, number: claim.number },
             started: run.started.clone(),
             epoch: run.epoch,
             step: step.clone(),
@@ -198,10 +169,7 @@ impl Shard {
         let Some(resident) = self.runs.get_mut(&dispatch.claim.run) else {
             return;
         };
-        let lease_ms = resident.run.cursors[usize::from(dispatch.cursor)]
-            .claimant
-            .as_ref()
-            .map_or(0, |by| by.lease_ms);
+        let lease_ms = resident.run.cursors[usize::from(dispatch.cursor)].claimant.as_ref().map_or(0, |by| by.lease_ms);
         dispatch.lease_until = now.after(lease_ms);
         heartbeat::extend(&mut resident.run, dispatch.claim.number, dispatch.lease_until);
     }

@@ -6,12 +6,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::envelope::{DeadEnvelope, Envelope};
-use crate::transition::{
-    child::StartingChild, complete::Completing, fail::Failing, signal, start::StartAnswer,
-};
+use crate::transition::{child::StartingChild, complete::Completing, fail::Failing, signal, start::StartAnswer};
 use crate::{
-    Child, ClaimId, ErrorInfo, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq, ShardEpoch,
-    ShardId, Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
+    Child, ClaimId, ErrorInfo, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq, ShardEpoch, ShardId,
+    Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
 };
 
 /// A caller's mark on a command, given back with its answer.

@@ -11,11 +11,7 @@ impl Shard {
         if self.batch.is_empty() || self.bug.is_some() {
             return None;
         }
-        let next = Batch {
-            shard: self.batch.shard,
-            epoch: self.batch.epoch,
-            ..Batch::default()
-        };
+        let next = Batch { shard: self.batch.shard, epoch: self.batch.epoch, ..Batch::default() };
         self.batches_sealed += 1;
         self.sealed = self.head;
         Some(mem::replace(&mut self.batch, next))
@@ -43,10 +39,7 @@ impl Shard {
     pub fn durable(&mut self, now: Timestamp, batch: Batch) {
         self.advance(now);
         self.batches_durable += 1;
-        assert!(
-            self.batches_durable <= self.batches_sealed,
-            "a batch is sealed before it is durable"
-        );
+        assert!(self.batches_durable <= self.batches_sealed, "a batch is sealed before it is durable");
         let released = self.batches_durable;
         while let Some((_, mut output)) = self.release.pop_front_if(|(after, _)| *after <= released) {
             if let Output::Dispatch(dispatch) = &mut output {
@@ -54,8 +47,7 @@ impl Shard {
             }
             self.outputs.push(output);
         }
-        self.outputs
-            .extend(batch.envelopes.into_iter().map(Output::Deliver));
+        self.outputs.extend(batch.envelopes.into_iter().map(Output::Deliver));
     }
 
     /// How many runs have index rows that are behind.
@@ -81,13 +73,7 @@ impl Shard {
         self.flushing = dirty;
         let purged = mem::take(&mut self.purged);
         self.purging.clone_from(&purged);
-        Some(Flush {
-            shard: self.config.id,
-            epoch: self.config.epoch,
-            through: self.sealed,
-            records,
-            purged,
-        })
+        Some(Flush { shard: self.config.id, epoch: self.config.epoch, through: self.sealed, records, purged })
     }
 
     /// The last flush is durable: runs that nobody needs leave memory.
@@ -114,10 +100,7 @@ impl Shard {
         }
         let identity = resident.key_identity();
         // What the store is being asked about must not change behind the answer.
-        if identity
-            .as_ref()
-            .is_some_and(|identity| self.waiting_keys.contains_key(identity))
-        {
+        if identity.as_ref().is_some_and(|identity| self.waiting_keys.contains_key(identity)) {
             return;
         }
         let Some(resident) = self.runs.remove(&id) else {

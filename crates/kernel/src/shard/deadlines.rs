@@ -76,13 +76,8 @@ impl Deadlines {
         if self.entries.len() < 2 * DUE_WINDOW_MAX {
             return;
         }
-        let far: Vec<(Timestamp, RunId)> = self
-            .entries
-            .iter()
-            .skip(DUE_WINDOW_MAX)
-            .filter(|(_, run)| !resident(*run))
-            .copied()
-            .collect();
+        let far: Vec<(Timestamp, RunId)> =
+            self.entries.iter().skip(DUE_WINDOW_MAX).filter(|(_, run)| !resident(*run)).copied().collect();
         for entry in &far {
             self.entries.remove(entry);
         }

@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 
 use super::{Answer, Command, Ending, Shard, Ticket};
 use crate::transition::{
-    Transition, anomaly, cancel, child, claim, complete, dead_letter, fail, heartbeat, purge, recover,
-    schedule, signal, wake,
+    Transition, anomaly, cancel, child, claim, complete, dead_letter, fail, heartbeat, purge, recover, schedule,
+    signal, wake,
 };
 use crate::{Fact, Facts, Refusal, Row, Run, RunId, TurnRef};
 
@@ -13,12 +13,7 @@ use crate::{Fact, Facts, Refusal, Row, Run, RunId, TurnRef};
 pub(super) fn ending(run: &Run) -> Ending {
     let status = run.status();
     let error = run.last_error.clone().filter(|_| status != crate::Status::Done);
-    Ending {
-        run: run.id,
-        status,
-        result: run.result.clone(),
-        error,
-    }
+    Ending { run: run.id, status, result: run.result.clone(), error }
 }
 
 impl Shard {
@@ -53,12 +48,7 @@ impl Shard {
                 }
                 Err(refusal) => Err(refusal),
             },
-            Command::Cancel {
-                request,
-                cascade,
-                reason,
-                ..
-            } => {
+            Command::Cancel { request, cascade, reason, .. } => {
                 // Asking twice is ordinary: it is answered, not recorded as an anomaly.
                 match cancel::decide(run, request, cascade, &reason) {
                     Err(refusal) => return self.answer(ticket, Answer::Refused(refusal)),
@@ -73,10 +63,7 @@ impl Shard {
             },
             Command::Schedule { intent, .. } => {
                 let facts = schedule::decide(run, &intent, now);
-                Ok(Transition {
-                    facts,
-                    messages: alloc::vec::Vec::new(),
-                })
+                Ok(Transition { facts, messages: alloc::vec::Vec::new() })
             }
             Command::Notified { cursor, turn, .. } => self.notified(id, cursor, turn),
             Command::Requeue { .. } => dead_letter::requeue(run),
@@ -100,19 +87,12 @@ impl Shard {
                 let duplicate = transition.is_empty();
                 self.transact(id, transition);
                 // The revision of this transition, before what it causes elsewhere comes back to the run.
-                let rev = self
-                    .runs
-                    .get(&id)
-                    .map(|resident| resident.run.rev)
-                    .unwrap_or_default();
+                let rev = self.runs.get(&id).map(|resident| resident.run.rev).unwrap_or_default();
                 self.pump();
                 self.answer(ticket, Answer::Recorded { rev, duplicate });
             }
             Err(refusal) => {
-                let seen = self
-                    .runs
-                    .get(&id)
-                    .and_then(|resident| anomaly::of_refusal(&resident.run, &refusal));
+                let seen = self.runs.get(&id).and_then(|resident| anomaly::of_refusal(&resident.run, &refusal));
                 self.record_anomaly(id, seen);
                 self.answer(ticket, Answer::Refused(refusal));
             }
@@ -121,13 +101,7 @@ impl Shard {
 
     fn record_anomaly(&mut self, id: RunId, seen: Option<Fact>) {
         if let Some(fact) = seen {
-            self.transact(
-                id,
-                Transition {
-                    facts: Facts::from_iter([fact]),
-                    messages: alloc::vec::Vec::new(),
-                },
-            );
+            self.transact(id, Transition { facts: Facts::from_iter([fact]), messages: alloc::vec::Vec::new() });
         }
     }
 
@@ -163,21 +137,13 @@ impl Shard {
         match purge::decide(&resident.run) {
             Ok(transition) => {
                 let rev = resident.run.rev;
-                if let (Some(reservation), false) = (resident.run.started.reservation, resident.run.key_freed)
-                {
-                    self.messages
-                        .push_back(crate::envelope::Message::KeyFreed { reservation });
+                if let (Some(reservation), false) = (resident.run.started.reservation, resident.run.key_freed) {
+                    self.messages.push_back(crate::envelope::Message::KeyFreed { reservation });
                 }
                 self.transact(id, transition);
                 let head = self.head;
                 self.forget(id, head);
-                self.answer(
-                    ticket,
-                    Answer::Recorded {
-                        rev,
-                        duplicate: false,
-                    },
-                );
+                self.answer(ticket, Answer::Recorded { rev, duplicate: false });
             }
             Err(refusal) => self.answer(ticket, Answer::Refused(refusal)),
         }
@@ -197,18 +163,8 @@ impl Shard {
             self.transact(id, transition);
         }
         self.pump();
-        let rev = self
-            .runs
-            .get(&id)
-            .map(|resident| resident.run.rev)
-            .unwrap_or_default();
-        self.answer(
-            ticket,
-            Answer::Recorded {
-                rev,
-                duplicate: !changed,
-            },
-        );
+        let rev = self.runs.get(&id).map(|resident| resident.run.rev).unwrap_or_default();
+        self.answer(ticket, Answer::Recorded { rev, duplicate: !changed });
     }
 
     fn notified(&self, id: RunId, cursor: u16, turn: u32) -> Result<Transition, Refusal> {
@@ -217,28 +173,15 @@ impl Shard {
         };
         let run = &resident.run;
         if let Some(end) = &run.end {
-            return Err(Refusal::RunOver {
-                run: id,
-                status: end.status,
-            });
+            return Err(Refusal::RunOver { run: id, status: end.status });
         }
         // A wake-up for an attempt that was never scheduled points at nothing.
-        let known = run
-            .cursors
-            .get(usize::from(cursor))
-            .is_some_and(|at| at.turn >= turn && turn > 0);
+        let known = run.cursors.get(usize::from(cursor)).is_some_and(|at| at.turn >= turn && turn > 0);
         let fact = if known {
             Some(Fact::Notified(TurnRef { cursor, turn }))
         } else {
-            anomaly::fact(
-                run,
-                "unknown_runnable_intent",
-                "a wake-up named an attempt that was never scheduled",
-            )
+            anomaly::fact(run, "unknown_runnable_intent", "a wake-up named an attempt that was never scheduled")
         };
-        Ok(Transition {
-            facts: fact.into_iter().collect(),
-            messages: alloc::vec::Vec::new(),
-        })
+        Ok(Transition { facts: fact.into_iter().collect(), messages: alloc::vec::Vec::new() })
     }
 }

@@ -43,10 +43,7 @@ impl Shard {
         match self.waiting_runs.get_mut(&id) {
             Some(queue) if queue.len() >= WAITING_COMMANDS_MAX => {
                 let what = "the list of commands waiting for the run".into();
-                let refusal = Refusal::Busy {
-                    what,
-                    limit: WAITING_COMMANDS_MAX as u64,
-                };
+                let refusal = Refusal::Busy { what, limit: WAITING_COMMANDS_MAX as u64 };
                 self.answer(waiting.ticket, Answer::Refused(refusal));
             }
             Some(queue) => queue.push(waiting),
@@ -85,9 +82,7 @@ impl Shard {
         if self.runs.contains_key(&id) {
             self.expire(id);
         }
-        let known = corrupt
-            .as_deref()
-            .map_or(Known::Run(id), |found| Known::Corrupt(id, found));
+        let known = corrupt.as_deref().map_or(Known::Run(id), |found| Known::Corrupt(id, found));
         self.consume_inbound(&known);
         self.pump();
     }
@@ -166,11 +161,7 @@ impl Shard {
             None => return Err(alloc::format!("{id}: its journal begins at rev {}", row.rev.0)),
             Some(resident) if row.rev <= resident.run.rev => return Ok(()),
             Some(resident) if row.rev.0 != resident.run.rev.0 + 1 => {
-                return Err(alloc::format!(
-                    "{id}: rev {} follows rev {}",
-                    row.rev.0,
-                    resident.run.rev.0
-                ));
+                return Err(alloc::format!("{id}: rev {} follows rev {}", row.rev.0, resident.run.rev.0));
             }
             Some(resident) => {
                 resident.run.apply_row(row);
@@ -215,13 +206,7 @@ impl Shard {
         let mut ids: Vec<RunId> = self
             .runs
             .iter()
-            .filter(|(_, resident)| {
-                resident
-                    .run
-                    .cursors
-                    .iter()
-                    .any(|cursor| matches!(cursor.phase, Phase::Claimed(_)))
-            })
+            .filter(|(_, resident)| resident.run.cursors.iter().any(|cursor| matches!(cursor.phase, Phase::Claimed(_))))
             .map(|(id, _)| *id)
             .collect();
         ids.sort();
@@ -238,9 +223,7 @@ impl Shard {
             .cursors
             .iter()
             .filter_map(|cursor| match &cursor.phase {
-                Phase::Claimed(claim) => {
-                    Some((claim.number, cursor.claimant.as_ref().map_or(0, |by| by.lease_ms)))
-                }
+                Phase::Claimed(claim) => Some((claim.number, cursor.claimant.as_ref().map_or(0, |by| by.lease_ms))),
                 _ => None,
             })
             .collect();
@@ -259,11 +242,7 @@ impl Shard {
             }
             return;
         };
-        resident
-            .armed
-            .take()
-            .iter()
-            .for_each(|armed| self.deadlines.disarm(*armed, id));
+        resident.armed.take().iter().for_each(|armed| self.deadlines.disarm(*armed, id));
         let transition = expire::decide(&resident.run, &self.config.node, self.now);
         if transition.is_empty() {
             self.settle(id);
@@ -285,10 +264,7 @@ impl Shard {
         let Some(resident) = self.runs.remove(&id) else {
             return;
         };
-        resident
-            .armed
-            .iter()
-            .for_each(|armed| self.deadlines.disarm(*armed, id));
+        resident.armed.iter().for_each(|armed| self.deadlines.disarm(*armed, id));
         if let (true, Some(identity)) = (resident.occupies, resident.key_identity()) {
             self.keys.remove(&identity);
         }

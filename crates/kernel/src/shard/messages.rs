@@ -34,9 +34,7 @@ impl Shard {
     pub fn receive(&mut self, now: crate::Timestamp, envelope: Envelope) {
         self.advance(now);
         let sender = usize::from(envelope.from.0);
-        let last = self.inbound[sender]
-            .back()
-            .map_or(self.config.consumed[sender], |back| back.number);
+        let last = self.inbound[sender].back().map_or(self.config.consumed[sender], |back| back.number);
         if envelope.number == last + 1 {
             self.inbound[sender].push_back(envelope);
         }
@@ -59,12 +57,7 @@ impl Shard {
     fn send(&mut self, to: ShardId, message: Message) {
         let sent = &mut self.config.sent[usize::from(to.0)];
         *sent += 1;
-        let envelope = Envelope {
-            from: self.config.id,
-            to,
-            number: *sent,
-            message,
-        };
+        let envelope = Envelope { from: self.config.id, to, number: *sent, message };
         self.batch.envelopes.push(envelope);
     }
 
@@ -88,10 +81,7 @@ impl Shard {
                 if let (Known::Corrupt(run, found), Some(target)) = (known, envelope.message.target())
                     && *run == target
                 {
-                    self.batch.dead.push(DeadEnvelope {
-                        envelope,
-                        reason: (*found).into(),
-                    });
+                    self.batch.dead.push(DeadEnvelope { envelope, reason: (*found).into() });
                 } else {
                     self.obey(envelope.message);
                 }
@@ -120,9 +110,7 @@ impl Shard {
             Message::AdmitChild { child, started, .. } => return self.need_to_admit(*child, started, known),
             Message::Forward { .. } => return None,
             Message::Begin { run, .. } if self.recent.is_first(*run, self.now) => return None,
-            Message::Begin { run, .. } | Message::Cancel { run, .. } | Message::ParentPurged { run, .. } => {
-                *run
-            }
+            Message::Begin { run, .. } | Message::Cancel { run, .. } | Message::ParentPurged { run, .. } => *run,
             Message::Begun { reservation } | Message::KeyFreed { reservation } => *reservation,
             Message::ChildAnswered { parent, .. } | Message::ChildEnded { parent, .. } => *parent,
         };
@@ -135,8 +123,7 @@ impl Shard {
         if self.runs.contains_key(&local) {
             return None;
         }
-        let absent =
-            self.absent.contains_key(&local) || known.is_run(local) || self.recent.is_first(local, self.now);
+        let absent = self.absent.contains_key(&local) || known.is_run(local) || self.recent.is_first(local, self.now);
         if !absent {
             return Some(Load::Run(local));
         }
@@ -181,11 +168,7 @@ impl Shard {
                 }
             }
             Message::KeyFreed { reservation } => self.free_key(reservation),
-            Message::ChildAnswered {
-                parent,
-                child,
-                answer,
-            } => {
+            Message::ChildAnswered { parent, child, answer } => {
                 let Some(resident) = self.runs.get(&parent) else {
                     return;
                 };
@@ -199,12 +182,7 @@ impl Shard {
                 let transition = child::decide_ended(&resident.run, *ended);
                 self.transact(parent, transition);
             }
-            Message::Cancel {
-                run,
-                request,
-                cascade,
-                reason,
-            } => {
+            Message::Cancel { run, request, cascade, reason } => {
                 let Some(resident) = self.runs.get(&run) else {
                     return;
                 };
@@ -216,21 +194,10 @@ impl Shard {
                 let Some(resident) = self.runs.get(&run) else {
                     return;
                 };
-                let ours = resident
-                    .run
-                    .started
-                    .parent
-                    .as_ref()
-                    .is_some_and(|link| link.run == parent);
+                let ours = resident.run.started.parent.as_ref().is_some_and(|link| link.run == parent);
                 if ours && !resident.run.orphaned {
                     let facts = Facts::from_iter([Fact::ParentPurged]);
-                    self.transact(
-                        run,
-                        Transition {
-                            facts,
-                            messages: Vec::new(),
-                        },
-                    );
+                    self.transact(run, Transition { facts, messages: Vec::new() });
                 }
             }
         }
@@ -243,13 +210,7 @@ impl Shard {
         };
         if resident.run.end.is_none() {
             let facts = Facts::from_iter([crate::transition::complete::ended(crate::Status::Done)]);
-            self.transact(
-                reservation,
-                Transition {
-                    facts,
-                    messages: Vec::new(),
-                },
-            );
+            self.transact(reservation, Transition { facts, messages: Vec::new() });
         }
     }
 }

@@ -127,11 +127,7 @@ impl Shard {
             workers: Vec::new(),
             watchers: Map::default(),
             beginning: Map::default(),
-            batch: Batch {
-                shard: config.id,
-                epoch: config.epoch,
-                ..Batch::default()
-            },
+            batch: Batch { shard: config.id, epoch: config.epoch, ..Batch::default() },
             batches_sealed: 0,
             batches_durable: 0,
             messages: VecDeque::new(),
@@ -209,11 +205,7 @@ impl Shard {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         // While a page is being read, what lies behind the horizon is on its way.
-        if self.paging_due {
-            self.deadlines.first()
-        } else {
-            self.deadlines.next()
-        }
+        if self.paging_due { self.deadlines.first() } else { self.deadlines.next() }
     }
 
     /// A broken invariant, found before anything was appended: the driver drops the shard and opens it anew.
@@ -226,11 +218,7 @@ impl Shard {
     #[must_use]
     pub fn abandon(mut self) -> Vec<Ticket> {
         let mut tickets: Vec<Ticket> = Vec::new();
-        for output in self
-            .outputs
-            .drain(..)
-            .chain(self.release.drain(..).map(|(_, output)| output))
-        {
+        for output in self.outputs.drain(..).chain(self.release.drain(..).map(|(_, output)| output)) {
             if let Output::Answer(ticket, _) = output {
                 tickets.push(ticket);
             }
@@ -273,11 +261,7 @@ impl Shard {
     /// The index rows of runs that changed and are not written yet.
     #[must_use]
     pub fn unflushed(&self) -> Vec<Record> {
-        self.dirty
-            .iter()
-            .filter_map(|id| self.runs.get(id))
-            .map(|resident| resident.record())
-            .collect()
+        self.dirty.iter().filter_map(|id| self.runs.get(id)).map(|resident| resident.record()).collect()
     }
 
     /// How many runs are in memory.

@@ -73,10 +73,7 @@ impl Ready {
             return *id;
         }
         let id = LaneId(self.lanes.len() as u32);
-        self.lanes.push(Lane {
-            key: key.clone(),
-            waiting: BTreeSet::new(),
-        });
+        self.lanes.push(Lane { key: key.clone(), waiting: BTreeSet::new() });
         self.lane_ids.insert(key.clone(), id);
         id
     }
@@ -108,10 +105,7 @@ impl Ready {
             self.lanes[lane.0 as usize].waiting.insert(order);
             return;
         };
-        let gate = self
-            .gates
-            .entry(gate_key(namespace, &concurrency.key))
-            .or_default();
+        let gate = self.gates.entry(gate_key(namespace, &concurrency.key)).or_default();
         gate.limit = concurrency.limit;
         gate.waiting.insert(order, lane);
         expose(gate, &mut self.lanes);
@@ -133,10 +127,7 @@ impl Ready {
 
     /// An attempt of this key began to execute.
     pub fn enter(&mut self, namespace: &str, concurrency: &Concurrency) {
-        let gate = self
-            .gates
-            .entry(gate_key(namespace, &concurrency.key))
-            .or_default();
+        let gate = self.gates.entry(gate_key(namespace, &concurrency.key)).or_default();
         gate.limit = concurrency.limit;
         gate.running += 1;
         expose(gate, &mut self.lanes);
@@ -158,11 +149,7 @@ impl Ready {
     }
 
     fn forget_if_idle(&mut self, key: &str) {
-        if self
-            .gates
-            .get(key)
-            .is_some_and(|gate| gate.running == 0 && gate.waiting.is_empty())
-        {
+        if self.gates.get(key).is_some_and(|gate| gate.running == 0 && gate.waiting.is_empty()) {
             self.gates.remove(key);
         }
     }
@@ -175,12 +162,8 @@ fn gate_key(namespace: &str, key: &str) -> String {
 /// Brings the lanes in line with the gate: exactly the first `limit - running` waiting attempts stand there.
 fn expose(gate: &mut Gate, lanes: &mut [Lane]) {
     let room = gate.limit.saturating_sub(gate.running) as usize;
-    let wanted: SmallVec<[(Order, LaneId); 2]> = gate
-        .waiting
-        .iter()
-        .take(room)
-        .map(|(order, lane)| (*order, *lane))
-        .collect();
+    let wanted: SmallVec<[(Order, LaneId); 2]> =
+        gate.waiting.iter().take(room).map(|(order, lane)| (*order, *lane)).collect();
     for order in &gate.exposed {
         if !wanted.iter().any(|(kept, _)| kept == order)
             && let Some(lane) = gate.waiting.get(order)
@@ -201,13 +184,7 @@ mod tests {
 
     fn order(priority: i32, arrival: u64) -> Order {
         let run = RunId::new(Timestamp(1), Slot(1), u128::from(arrival));
-        Order {
-            priority,
-            eligible_at: Timestamp(1),
-            arrival: Seq(arrival),
-            run,
-            cursor: 0,
-        }
+        Order { priority, eligible_at: Timestamp(1), arrival: Seq(arrival), run, cursor: 0 }
     }
 
     fn lane(ready: &mut Ready) -> LaneId {
@@ -225,10 +202,7 @@ mod tests {
     fn a_key_exposes_only_as_many_attempts_as_it_has_room_for() {
         let mut ready = Ready::default();
         let lane = lane(&mut ready);
-        let one = Concurrency {
-            key: "k".into(),
-            limit: 1,
-        };
+        let one = Concurrency { key: "k".into(), limit: 1 };
         let keyed = Some(("n", &one));
         ready.insert(lane, order(0, 2), keyed);
         ready.insert(lane, order(0, 3), keyed);
@@ -239,11 +213,7 @@ mod tests {
         assert_eq!(ready.first(lane), Some(order(-1, 5)));
         ready.remove(lane, order(-1, 5), keyed);
         ready.enter("n", &one);
-        assert_eq!(
-            ready.first(lane),
-            Some(order(5, 4)),
-            "the saturated key does not block the unkeyed attempt"
-        );
+        assert_eq!(ready.first(lane), Some(order(5, 4)), "the saturated key does not block the unkeyed attempt");
         ready.leave("n", &one);
         assert_eq!(ready.first(lane), Some(order(0, 2)));
     }

@@ -24,11 +24,7 @@ struct Generation {
 impl Recent {
     /// Remembers starts from `now` on.
     pub fn new(now: Timestamp) -> Self {
-        Self {
-            young: Generation::default(),
-            old: Generation::default(),
-            since: now,
-        }
+        Self { young: Generation::default(), old: Generation::default(), since: now }
     }
 
     /// Whether `id` is certain never to have begun here, without asking the store.
@@ -87,10 +83,7 @@ mod tests {
         assert!(!recent.is_first(id(150, 1), now));
         assert!(recent.is_first(id(150, 2), now));
         recent.found(id(160, 9));
-        assert!(
-            !recent.is_first(id(155, 2), now),
-            "others of that age may have begun before us too"
-        );
+        assert!(!recent.is_first(id(155, 2), now), "others of that age may have begun before us too");
         assert!(recent.is_first(id(161, 2), now));
     }
 

@@ -68,11 +68,7 @@ impl Resident {
     /// The full identity of the business key that this record may hold, here in its shard.
     pub(crate) fn key_identity(&self) -> Option<String> {
         let started = &self.run.started;
-        let key = started
-            .spec
-            .key
-            .as_ref()
-            .filter(|_| started.reservation.is_none())?;
+        let key = started.spec.key.as_ref().filter(|_| started.reservation.is_none())?;
         Some(started.spec.key_identity(&key.key))
     }
 
@@ -155,12 +151,7 @@ impl Resident {
             step: run.cursors.first().and_then(|cursor| cursor.step.clone()),
             key: spec.key.as_ref().map(|key| key.key.clone()),
             occupies,
-            parent: run
-                .started
-                .parent
-                .as_ref()
-                .filter(|_| !run.orphaned)
-                .map(|parent| parent.run),
+            parent: run.started.parent.as_ref().filter(|_| !run.orphaned).map(|parent| parent.run),
             created_at: run.created_at,
             updated_at: run.updated_at,
             due: run.next_due(),

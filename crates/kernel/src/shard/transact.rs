@@ -29,14 +29,7 @@ impl Shard {
         self.messages.extend(freed);
         let rev = Rev(resident.run.rev.0 + 1);
         resident.run.rev = rev;
-        let row = Row {
-            seq,
-            run: id,
-            rev,
-            prior: resident.head,
-            at: self.now,
-            facts: transition.facts,
-        };
+        let row = Row { seq, run: id, rev, prior: resident.head, at: self.now, facts: transition.facts };
         resident.head = seq;
         self.push_row(id, row);
         self.settle(id);
@@ -47,14 +40,7 @@ impl Shard {
     /// Begins a run with its first row.
     pub(super) fn begin(&mut self, id: RunId, facts: Facts) {
         let seq = self.head.next();
-        let row = Row {
-            seq,
-            run: id,
-            rev: Rev(1),
-            prior: Seq(0),
-            at: self.now,
-            facts,
-        };
+        let row = Row { seq, run: id, rev: Rev(1), prior: Seq(0), at: self.now, facts };
         match Run::begin(&row) {
             Ok(run) => {
                 self.messages.extend(freed_elsewhere(&run, false));
@@ -81,19 +67,10 @@ impl Shard {
             _ => None,
         };
         let Some(row) = row else {
-            self.transact(
-                id,
-                Transition {
-                    facts,
-                    messages: alloc::vec::Vec::new(),
-                },
-            );
+            self.transact(id, Transition { facts, messages: alloc::vec::Vec::new() });
             return;
         };
-        let meta = Meta {
-            seq: row.seq,
-            at: row.at,
-        };
+        let meta = Meta { seq: row.seq, at: row.at };
         let key_freed = resident.run.key_freed;
         for fact in &facts {
             resident.run.apply(fact, meta);
@@ -132,10 +109,7 @@ impl Shard {
         };
         resident.lane = Some(lane);
         let spec = &resident.run.started.spec;
-        let gate = spec
-            .concurrency
-            .as_ref()
-            .map(|concurrency| (&*spec.namespace, concurrency));
+        let gate = spec.concurrency.as_ref().map(|concurrency| (&*spec.namespace, concurrency));
         resident.places.resize(resident.run.cursors.len(), Place::None);
         for index in 0..resident.places.len() {
             let (before, after) = (resident.places[index], resident.wanted_place(index, lane, now));
@@ -145,16 +119,16 @@ impl Shard {
             resident.places[index] = after;
             match before {
                 Place::Ready(lane, order) => self.ready.remove(lane, order, gate),
-                Place::Running => gate
-                    .iter()
-                    .for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency)),
+                Place::Running => {
+                    gate.iter().for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency))
+                }
                 Place::None => {}
             }
             match after {
                 Place::Ready(lane, order) => self.ready.insert(lane, order, gate),
-                Place::Running => gate
-                    .iter()
-                    .for_each(|(namespace, concurrency)| self.ready.enter(namespace, concurrency)),
+                Place::Running => {
+                    gate.iter().for_each(|(namespace, concurrency)| self.ready.enter(namespace, concurrency))
+                }
                 Place::None => {}
             }
         }
@@ -177,10 +151,7 @@ impl Shard {
             return;
         };
         let spec = &resident.run.started.spec;
-        let gate = spec
-            .concurrency
-            .as_ref()
-            .map(|concurrency| (&*spec.namespace, concurrency));
+        let gate = spec.concurrency.as_ref().map(|concurrency| (&*spec.namespace, concurrency));
         for place in resident.places.drain(..) {
             match (place, gate) {
                 (Place::Ready(lane, order), gate) => self.ready.remove(lane, order, gate),
@@ -247,11 +218,7 @@ impl Shard {
             })
             .collect();
         for intent in intents {
-            self.emit(Output::Scheduled {
-                run: id,
-                intent,
-                queue: queue.clone(),
-            });
+            self.emit(Output::Scheduled { run: id, intent, queue: queue.clone() });
         }
     }
 

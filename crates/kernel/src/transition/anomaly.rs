@@ -9,21 +9,14 @@ use crate::{Anomaly, Fact, Meta, Refusal, Run, SeenAnomaly, limits::ANOMALIES_MA
 #[must_use]
 pub fn fact(run: &Run, kind: &str, detail: &str) -> Option<Fact> {
     let room = run.anomalies.len() < ANOMALIES_MAX;
-    room.then(|| {
-        Fact::Anomaly(Box::new(Anomaly {
-            kind: kind.into(),
-            detail: detail.into(),
-        }))
-    })
+    room.then(|| Fact::Anomaly(Box::new(Anomaly { kind: kind.into(), detail: detail.into() })))
 }
 
 /// The anomaly that a refused lifecycle message stands for; `None` when the refusal is an ordinary answer.
 #[must_use]
 pub fn of_refusal(run: &Run, refusal: &Refusal) -> Option<Fact> {
     let kind = match refusal {
-        Refusal::StaleClaim { .. } | Refusal::WrongToken { .. } | Refusal::LeaseExpired { .. } => {
-            "stale_claim"
-        }
+        Refusal::StaleClaim { .. } | Refusal::WrongToken { .. } | Refusal::LeaseExpired { .. } => "stale_claim",
         Refusal::AttemptNotVisible { .. } => "attempt_not_visible",
         Refusal::ActiveClaim { .. } => "active_claim",
         Refusal::ResultNotCompleted { .. } => "result_not_completed",
@@ -36,9 +29,6 @@ pub fn of_refusal(run: &Run, refusal: &Refusal) -> Option<Fact> {
 
 pub(super) fn apply(run: &mut Run, anomaly: &Anomaly, meta: Meta) {
     if run.anomalies.len() < ANOMALIES_MAX {
-        run.anomalies.push(SeenAnomaly {
-            anomaly: anomaly.clone(),
-            at: meta.at,
-        });
+        run.anomalies.push(SeenAnomaly { anomaly: anomaly.clone(), at: meta.at });
     }
 }

@@ -20,18 +20,13 @@ pub fn decide(
     now: Timestamp,
 ) -> After {
     let offered = |name: &Str| then.is_none() && cursor.awaits.contains(name);
-    let arrived = run
-        .inbox
-        .iter()
-        .any(|signal| names.contains(&signal.name) && (signal.id > seen || !offered(&signal.name)));
+    let arrived =
+        run.inbox.iter().any(|signal| names.contains(&signal.name) && (signal.id > seen || !offered(&signal.name)));
     if arrived {
         return After::Arrived;
     }
     After::Wait(Arc::new(Wait {
-        kind: WaitKind::Signal {
-            names: Vec::from(names),
-            after: if run.inbox.is_empty() { 0 } else { seen },
-        },
+        kind: WaitKind::Signal { names: Vec::from(names), after: if run.inbox.is_empty() { 0 } else { seen } },
         token: run.tokens + 1,
         until: deadline.map(|moment| moment.from(now)),
         then: then.cloned(),

@@ -11,40 +11,22 @@ use crate::{Ended, ErrorInfo, Refusal, RequestId, Run, Status};
 ///
 /// # Errors
 /// When the run has ended otherwise.
-pub fn decide(
-    run: &Run,
-    request: RequestId,
-    cascade: bool,
-    reason: &Arc<ErrorInfo>,
-) -> Result<Transition, Refusal> {
+pub fn decide(run: &Run, request: RequestId, cascade: bool, reason: &Arc<ErrorInfo>) -> Result<Transition, Refusal> {
     if let Some(end) = &run.end {
         return if end.request == Some(request) {
             Ok(Transition::default())
         } else {
-            Err(Refusal::RunOver {
-                run: run.id,
-                status: end.status,
-            })
+            Err(Refusal::RunOver { run: run.id, status: end.status })
         };
     }
     reason.validate()?;
     let mut transition = Transition::default();
-    let ended = Ended {
-        status: Status::Cancelled,
-        result: None,
-        error: Some(reason.clone()),
-        request: Some(request),
-    };
+    let ended = Ended { status: Status::Cancelled, result: None, error: Some(reason.clone()), request: Some(request) };
     super::end(run, ended, &mut transition);
     if cascade {
         for child in run.children.iter().filter(|child| child.end.is_none()) {
             let (run, reason) = (child.id, reason.clone());
-            let cancel = Message::Cancel {
-                run,
-                request,
-                cascade,
-                reason,
-            };
+            let cancel = Message::Cancel { run, request, cascade, reason };
             transition.messages.push(cancel.along(child.admission));
         }
     }

@@ -9,9 +9,9 @@ use crate::envelope::Message;
 use crate::limits::CHILDREN_MAX;
 use crate::outcome::{ChildSpec, validate_child_key};
 use crate::{
-    Barrier, Child, ChildAnswered, ChildEnd, ChildEnded, ChildStarted, Cursor, Fact, Join, Outcome, Parent,
-    Payload, Phase, Refusal, RequestId, Row, Run, RunId, StartSpec, Started, Status, Str, Timestamp,
-    TokenHash, WaitKind, WakeReason, stable_hash,
+    Barrier, Child, ChildAnswered, ChildEnd, ChildEnded, ChildStarted, Cursor, Fact, Join, Outcome, Parent, Payload,
+    Phase, Refusal, RequestId, Row, Run, RunId, StartSpec, Started, Status, Str, Timestamp, TokenHash, WaitKind,
+    WakeReason, stable_hash,
 };
 
 /// What a worker says when its step starts a child.
@@ -33,27 +33,17 @@ pub struct StartingChild {
 ///
 /// # Errors
 /// When the fence is not the current one, the key is missing, or belongs to a child with other work.
-pub fn decide_start(
-    run: &Run,
-    starting: &StartingChild,
-    now: Timestamp,
-) -> Result<(RunId, Transition), Refusal> {
+pub fn decide_start(run: &Run, starting: &StartingChild, now: Timestamp) -> Result<(RunId, Transition), Refusal> {
     let index = super::fenced(run, starting.claim, starting.token, now)?;
     validate_child_key(&starting.key)?;
     starting.spec.validate()?;
     let cursor = &run.cursors[usize::from(index)];
     let input_hash = starting.spec.input.canonical_hash();
     let step = step_name(cursor);
-    let known = run
-        .children
-        .iter()
-        .find(|child| child.key.as_ref() == Some(&starting.key) && child.step == step);
+    let known = run.children.iter().find(|child| child.key.as_ref() == Some(&starting.key) && child.step == step);
     if let Some(child) = known {
         if child.workflow != starting.spec.workflow || child.input_hash != input_hash {
-            return Err(Refusal::ChildConflict {
-                key: starting.key.clone(),
-                child: child.id,
-            });
+            return Err(Refusal::ChildConflict { key: starting.key.clone(), child: child.id });
         }
         let mut transition = Transition::default();
         if child.end.is_none() {
@@ -66,23 +56,10 @@ pub fn decide_start(
         return Ok((child.id, transition));
     }
     if run.children.len() >= CHILDREN_MAX {
-        return Err(Refusal::Busy {
-            what: "the run's list of children".into(),
-            limit: CHILDREN_MAX as u64,
-        });
+        return Err(Refusal::Busy { what: "the run's list of children".into(), limit: CHILDREN_MAX as u64 });
     }
-    let label = format!(
-        "start\u{0}{}\u{0}{}\u{0}{}",
-        step, starting.spec.workflow, starting.key
-    );
-    let (child, started) = identify(
-        run,
-        cursor,
-        &starting.spec,
-        &label,
-        Some(starting.key.clone()),
-        now,
-    );
+    let label = format!("start\u{0}{}\u{0}{}\u{0}{}", step, starting.spec.workflow, starting.key);
+    let (child, started) = identify(run, cursor, &starting.spec, &label, Some(starting.key.clone()), now);
     let mut transition = Transition::of([Fact::ChildStarted(Box::new(ChildStarted {
         child,
         key: Some(starting.key.clone()),
@@ -111,11 +88,7 @@ pub(super) fn spawn(
 ) -> Result<Option<WaitKind>, Refusal> {
     let room = CHILDREN_MAX.saturating_sub(run.children.len());
     if children.len() > room {
-        return Err(Refusal::TooLarge {
-            what: "children".into(),
-            limit: room as u64,
-            found: children.len() as u64,
-        });
+        return Err(Refusal::TooLarge { what: "children".into(), limit: room as u64, found: children.len() as u64 });
     }
     if children.is_empty() {
         return Ok(None);
@@ -138,12 +111,7 @@ pub(super) fn spawn(
         })));
         transition.messages.push(begin_message(id, started));
     }
-    Ok(Some(WaitKind::Children(Barrier {
-        join,
-        pending: children.len() as u32,
-        succeeded: 0,
-        failed: 0,
-    })))
+    Ok(Some(WaitKind::Children(Barrier { join, pending: children.len() as u32, succeeded: 0, failed: 0 })))
 }
 
 /// A child's identity: derived from the parent, its epoch and step, and the child's own key. It lives where its
@@ -160,11 +128,7 @@ fn identify(
     let entropy = u128::from(stable_hash(text.as_bytes()));
     let request = RequestId::new(now, entropy);
     let homeless = spec.concurrency.is_none() && spec.key.is_none();
-    let slot = if homeless {
-        run.id.slot()
-    } else {
-        spec.home_slot(request)
-    };
+    let slot = if homeless { run.id.slot() } else { spec.home_slot(request) };
     let started = start::started(spec.clone(), request, Some(parent_of(run, cursor, key)));
     (RunId::new(now, slot, entropy), started)
 }
@@ -177,13 +141,7 @@ fn admission(child: RunId, started: &Started) -> Option<u16> {
 
 fn parent_of(run: &Run, cursor: &Cursor, key: Option<Str>) -> Parent {
     let attempt = cursor.retries + cursor.reclaims;
-    Parent {
-        run: run.id,
-        epoch: run.epoch,
-        step: step_name(cursor),
-        attempt,
-        key,
-    }
+    Parent { run: run.id, epoch: run.epoch, step: step_name(cursor), attempt, key }
 }
 
 /// The request under which a child was started, read back from its id.
@@ -208,11 +166,7 @@ fn step_name(cursor: &Cursor) -> Str {
 /// Word from a child that it was not inserted. An empty transition means: that was known.
 #[must_use]
 pub fn decide_answered(run: &Run, answered: ChildAnswered) -> Transition {
-    let Some(child) = run
-        .children
-        .iter()
-        .find(|child| child.id == answered.child && child.end.is_none())
-    else {
+    let Some(child) = run.children.iter().find(|child| child.id == answered.child && child.end.is_none()) else {
         return Transition::default();
     };
     let barrier = child.barrier;
@@ -224,11 +178,7 @@ pub fn decide_answered(run: &Run, answered: ChildAnswered) -> Transition {
 /// Word from a child that it ended. An empty transition means: that was known.
 #[must_use]
 pub fn decide_ended(run: &Run, ended: ChildEnded) -> Transition {
-    let Some(child) = run
-        .children
-        .iter()
-        .find(|child| child.id == ended.child && child.end.is_none())
-    else {
+    let Some(child) = run.children.iter().find(|child| child.id == ended.child && child.end.is_none()) else {
         return Transition::default();
     };
     let (barrier, status) = (child.barrier, ended.status);
@@ -282,18 +232,8 @@ pub fn begin_again(run: &Run, rows: &[Row]) -> Vec<Message> {
             _ => None,
         });
         for (child, link) in spawned.into_iter().flatten().zip(asked) {
-            if run
-                .children
-                .iter()
-                .any(|known| known.id == link.child && known.end.is_none())
-            {
-                let parent = Parent {
-                    run: run.id,
-                    epoch: run.epoch,
-                    step: link.step.clone(),
-                    attempt: 0,
-                    key: None,
-                };
+            if run.children.iter().any(|known| known.id == link.child && known.end.is_none()) {
+                let parent = Parent { run: run.id, epoch: run.epoch, step: link.step.clone(), attempt: 0, key: None };
                 let started = start::started(child.spec.clone(), request_of(link.child), Some(parent));
                 messages.push(begin_message(link.child, started));
             }
@@ -316,12 +256,7 @@ pub(super) fn apply_started(run: &mut Run, started: &ChildStarted) {
 }
 
 pub(super) fn apply_answered(run: &mut Run, answered: &ChildAnswered) {
-    close(
-        run,
-        answered.child,
-        ChildEnd::Answered(answered.answer.clone()),
-        None,
-    );
+    close(run, answered.child, ChildEnd::Answered(answered.answer.clone()), None);
 }
 
 pub(super) fn apply_ended(run: &mut Run, ended: &ChildEnded) {

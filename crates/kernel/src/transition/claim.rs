@@ -4,8 +4,7 @@ use alloc::sync::Arc;
 
 use super::Transition;
 use crate::{
-    Claim, ClaimRef, Claimant, Claimed, Fact, Fingerprint, Meta, Phase, Pinned, Refusal, Run, Str, Timestamp,
-    TokenHash,
+    Claim, ClaimRef, Claimant, Claimed, Fact, Fingerprint, Meta, Phase, Pinned, Refusal, Run, Str, Timestamp, TokenHash,
 };
 
 /// A workflow definition that a worker has: what a run it claims is pinned to.
@@ -33,52 +32,30 @@ pub fn decide(
     now: Timestamp,
 ) -> Result<Transition, Refusal> {
     if let Some(end) = &run.end {
-        return Err(Refusal::RunOver {
-            run: run.id,
-            status: end.status,
-        });
+        return Err(Refusal::RunOver { run: run.id, status: end.status });
     }
     let Some(at) = run.cursors.get(usize::from(cursor)) else {
-        return Err(Refusal::invalid(
-            "cursor",
-            "a cursor of the run",
-            alloc::format!("{cursor}"),
-        ));
+        return Err(Refusal::invalid("cursor", "a cursor of the run", alloc::format!("{cursor}")));
     };
     match &at.phase {
         Phase::Scheduled { visible_at, .. } if *visible_at <= now => {}
         Phase::Scheduled { visible_at, .. } => {
-            return Err(Refusal::AttemptNotVisible {
-                visible_at: *visible_at,
-            });
+            return Err(Refusal::AttemptNotVisible { visible_at: *visible_at });
         }
         Phase::Claimed(claim) => {
-            return Err(Refusal::ActiveClaim {
-                claim: claim.number,
-                lease_until: claim.until(),
-            });
+            return Err(Refusal::ActiveClaim { claim: claim.number, lease_until: claim.until() });
         }
         _ => return Err(Refusal::invalid("claim", "an attempt that is scheduled", "none")),
     }
     let mut transition = Transition::default();
     if run.fingerprint.is_none() || run.first_step.is_none() {
-        let pinned = Pinned {
-            fingerprint: definition.fingerprint,
-            step: definition.first_step.clone(),
-        };
+        let pinned = Pinned { fingerprint: definition.fingerprint, step: definition.first_step.clone() };
         transition.facts.push(Fact::Pinned(pinned));
     }
     // Naming the claimant again in every row would be a third of it.
-    let same = at
-        .claimant
-        .as_ref()
-        .is_some_and(|before| Arc::ptr_eq(before, by) || before == by);
+    let same = at.claimant.as_ref().is_some_and(|before| Arc::ptr_eq(before, by) || before == by);
     let by = (!same).then(|| by.clone());
-    transition.facts.push(Fact::Claimed(Claimed {
-        cursor,
-        claim: run.claims + 1,
-        by,
-    }));
+    transition.facts.push(Fact::Claimed(Claimed { cursor, claim: run.claims + 1, by }));
     Ok(transition)
 }
 
@@ -131,9 +108,6 @@ pub(super) fn apply_returned(run: &mut Run, returned: ClaimRef) {
         return;
     };
     if let Phase::Claimed(claim) = &cursor.phase {
-        cursor.phase = Phase::Scheduled {
-            visible_at: claim.visible_at,
-            arrival: claim.arrival,
-        };
+        cursor.phase = Phase::Scheduled { visible_at: claim.visible_at, arrival: claim.arrival };
     }
 }

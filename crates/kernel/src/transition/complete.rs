@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use super::{Transition, await_signal, child, schedule, wake};
 use crate::outcome::Consume;
 use crate::{
-    After, Applied, Completed, Completion, Cursor, Ended, ErrorInfo, Executed, Fact, Meta, Outcome, Payload,
-    Phase, Refusal, Run, Scheduled, Status, Str, Timestamp, TokenHash, Wait, WaitKind, mix, stable_hash,
+    After, Applied, Completed, Completion, Cursor, Ended, ErrorInfo, Executed, Fact, Meta, Outcome, Payload, Phase,
+    Refusal, Run, Scheduled, Status, Str, Timestamp, TokenHash, Wait, WaitKind, mix, stable_hash,
 };
 
 /// What a worker says when its step has returned.
@@ -56,13 +56,8 @@ pub fn decide(run: &Run, completing: &Completing, now: Timestamp) -> Result<Tran
         consume: completing.consume,
         error: completing.error.clone(),
     })]);
-    let returned = Returned {
-        index,
-        cursor,
-        outcome: &completing.outcome,
-        consume: completing.consume,
-        seen: held.seen,
-    };
+    let returned =
+        Returned { index, cursor, outcome: &completing.outcome, consume: completing.consume, seen: held.seen };
     apply_decided(run, &returned, now, &mut transition)?;
     Ok(transition)
 }
@@ -88,19 +83,8 @@ pub fn decide_apply(run: &Run, claim: u32, now: Timestamp) -> Result<Transition,
     let mut current = None;
     for (index, cursor) in run.cursors.iter().enumerate() {
         match &cursor.phase {
-            Phase::Completed {
-                claim: number,
-                outcome,
-                consume,
-                seen,
-            } if *number == claim => {
-                let returned = Returned {
-                    index: index as u16,
-                    cursor,
-                    outcome,
-                    consume: *consume,
-                    seen: *seen,
-                };
+            Phase::Completed { claim: number, outcome, consume, seen } if *number == claim => {
+                let returned = Returned { index: index as u16, cursor, outcome, consume: *consume, seen: *seen };
                 let mut transition = Transition::default();
                 apply_decided(run, &returned, now, &mut transition)?;
                 return Ok(transition);
@@ -133,76 +117,35 @@ fn apply_decided(
     now: Timestamp,
     transition: &mut Transition,
 ) -> Result<(), Refusal> {
-    let Returned {
-        index,
-        cursor,
-        outcome,
-        seen,
-        ..
-    } = *returned;
-    let applied = |then: After, consumed: Vec<u64>| {
-        Fact::Applied(Applied {
-            cursor: index,
-            consumed,
-            then,
-        })
-    };
+    let Returned { index, cursor, outcome, seen, .. } = *returned;
+    let applied = |then: After, consumed: Vec<u64>| Fact::Applied(Applied { cursor: index, consumed, then });
     let scheduled = |step: Option<Str>, visible_at: Option<Timestamp>| {
-        Fact::Scheduled(Scheduled {
-            cursor: index,
-            turn: cursor.turn + 1,
-            step,
-            visible_at,
-        })
+        Fact::Scheduled(Scheduled { cursor: index, turn: cursor.turn + 1, step, visible_at })
     };
     match outcome {
         Outcome::Next { step, .. } => {
-            transition
-                .facts
-                .push(applied(After::Step, consumed(run, returned)));
+            transition.facts.push(applied(After::Step, consumed(run, returned)));
             transition.facts.push(scheduled(Some(step.clone()), None));
         }
         Outcome::Replay { delay_ms, .. } => {
-            transition
-                .facts
-                .push(applied(After::Replay, consumed(run, returned)));
+            transition.facts.push(applied(After::Replay, consumed(run, returned)));
             let visible_at = (*delay_ms > 0).then(|| now.after(*delay_ms));
             transition.facts.push(scheduled(cursor.step.clone(), visible_at));
         }
-        Outcome::Await {
-            signals,
-            then,
-            deadline,
-            ..
-        } => {
+        Outcome::Await { signals, then, deadline, .. } => {
             let after = await_signal::decide(run, cursor, signals, then.as_ref(), *deadline, seen, now);
             let arrived = matches!(after, After::Arrived);
             transition.facts.push(applied(after, Vec::new()));
             if arrived {
-                transition
-                    .facts
-                    .push(scheduled(then.clone().or_else(|| cursor.step.clone()), None));
+                transition.facts.push(scheduled(then.clone().or_else(|| cursor.step.clone()), None));
             }
         }
         Outcome::Sleep { until, then, .. } => {
             let until = Some(until.from(now));
-            let wait = Wait {
-                kind: WaitKind::Timer,
-                token: run.tokens + 1,
-                until,
-                then: then.clone(),
-            };
-            transition
-                .facts
-                .push(applied(After::Wait(Arc::new(wait)), consumed(run, returned)));
+            let wait = Wait { kind: WaitKind::Timer, token: run.tokens + 1, until, then: then.clone() };
+            transition.facts.push(applied(After::Wait(Arc::new(wait)), consumed(run, returned)));
         }
-        Outcome::Spawn {
-            children,
-            then,
-            join,
-            deadline,
-            ..
-        } => {
+        Outcome::Spawn { children, then, join, deadline, .. } => {
             let wait = child::spawn(run, index, cursor, children, *join, now, transition)?;
             let consumed = consumed(run, returned);
             match wait {
@@ -212,43 +155,21 @@ fn apply_decided(
                 }
                 Some(kind) => {
                     let until = deadline.map(|moment| moment.from(now));
-                    let wait = Wait {
-                        kind,
-                        token: run.tokens + 1,
-                        until,
-                        then: Some(then.clone()),
-                    };
-                    transition
-                        .facts
-                        .push(applied(After::Wait(Arc::new(wait)), consumed));
+                    let wait = Wait { kind, token: run.tokens + 1, until, then: Some(then.clone()) };
+                    transition.facts.push(applied(After::Wait(Arc::new(wait)), consumed));
                 }
             }
         }
         Outcome::Done { result } => {
-            transition
-                .facts
-                .push(applied(After::Finished, consumed(run, returned)));
+            transition.facts.push(applied(After::Finished, consumed(run, returned)));
             finish(run, index, result, now, transition);
         }
         Outcome::Stop { .. } => {
-            transition
-                .facts
-                .push(applied(After::Finished, consumed(run, returned)));
-            super::end(
-                run,
-                Ended {
-                    status: Status::Failed,
-                    result: None,
-                    error: None,
-                    request: None,
-                },
-                transition,
-            );
+            transition.facts.push(applied(After::Finished, consumed(run, returned)));
+            super::end(run, Ended { status: Status::Failed, result: None, error: None, request: None }, transition);
         }
         Outcome::ContinueAsNew { .. } => {
-            transition
-                .facts
-                .push(applied(After::Continue, consumed(run, returned)));
+            transition.facts.push(applied(After::Continue, consumed(run, returned)));
             let first = run.planned_step(usize::from(index)).cloned();
             transition.facts.push(scheduled(first, None));
         }
@@ -277,22 +198,11 @@ fn finish(run: &Run, index: u16, result: &Payload, now: Timestamp, transition: &
     };
     if !run.cursors.iter().enumerate().any(open) {
         let result = (run.cursors.len() > 1).then(|| results(run, index, result));
-        super::end(
-            run,
-            Ended {
-                status: Status::Done,
-                result,
-                error: None,
-                request: None,
-            },
-            transition,
-        );
+        super::end(run, Ended { status: Status::Done, result, error: None, request: None }, transition);
         return;
     }
     let mut after = run.clone();
-    after.cursors[usize::from(index)].phase = Phase::Finished {
-        result: result.clone(),
-    };
+    after.cursors[usize::from(index)].phase = Phase::Finished { result: result.clone() };
     schedule::missing(&after, now, &mut transition.facts);
 }
 
@@ -339,10 +249,7 @@ pub(super) fn apply(run: &mut Run, completed: &Completed, meta: Meta) {
         _ => run.signals,
     };
     let token = super::claimant_token(cursor).unwrap_or(TokenHash(0));
-    cursor.completion = Some(Completion {
-        claim: completed.claim,
-        digest: sealed(digest(&completed.outcome), token),
-    });
+    cursor.completion = Some(Completion { claim: completed.claim, digest: sealed(digest(&completed.outcome), token) });
     cursor.phase = Phase::Completed {
         claim: completed.claim,
         outcome: completed.outcome.clone(),
@@ -350,10 +257,7 @@ pub(super) fn apply(run: &mut Run, completed: &Completed, meta: Meta) {
         seen,
     };
     if let Some(by) = &cursor.claimant {
-        run.last_executed = Some(Executed {
-            by: by.owner.clone(),
-            at: meta.at,
-        });
+        run.last_executed = Some(Executed { by: by.owner.clone(), at: meta.at });
     }
     if let Some(error) = &completed.error {
         run.last_error = Some(error.clone());
@@ -424,9 +328,7 @@ fn apply_after(run: &mut Run, applied: &Applied, outcome: &Outcome) {
             if run.cursors.len() == 1 {
                 run.result = Some(result.clone());
             }
-            run.cursors[usize::from(applied.cursor)].phase = Phase::Finished {
-                result: result.clone(),
-            };
+            run.cursors[usize::from(applied.cursor)].phase = Phase::Finished { result: result.clone() };
         }
         (After::Finished, Outcome::Stop { error }) => {
             run.last_error = Some(Arc::new(error.clone()));
@@ -440,10 +342,5 @@ fn apply_after(run: &mut Run, applied: &Applied, outcome: &Outcome) {
 /// A boxed terminal fact, for tests and tools that build journals by hand.
 #[must_use]
 pub fn ended(status: Status) -> Fact {
-    Fact::Ended(Box::new(Ended {
-        status,
-        result: None,
-        error: None,
-        request: None,
-    }))
+    Fact::Ended(Box::new(Ended { status, result: None, error: None, request: None }))
 }

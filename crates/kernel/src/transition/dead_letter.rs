@@ -5,25 +5,15 @@ use alloc::sync::Arc;
 
 use super::{Transition, schedule};
 use crate::{
-    Cursor, CursorRef, DeadLetter, DeadLettered, Ended, ErrorInfo, Fact, Meta, Phase, Refusal, Run,
-    Scheduled, Status, Str,
+    Cursor, CursorRef, DeadLetter, DeadLettered, Ended, ErrorInfo, Fact, Meta, Phase, Refusal, Run, Scheduled, Status,
+    Str,
 };
 
 /// The dead letter of a cursor's current attempt.
 #[must_use]
 pub fn of(index: u16, cursor: &Cursor, reason: ErrorInfo, node: &Str) -> DeadLettered {
-    let envelope = Scheduled {
-        cursor: index,
-        turn: cursor.turn,
-        step: cursor.step.clone(),
-        visible_at: None,
-    };
-    DeadLettered {
-        cursor: index,
-        reason,
-        node: node.clone(),
-        envelope,
-    }
+    let envelope = Scheduled { cursor: index, turn: cursor.turn, step: cursor.step.clone(), visible_at: None };
+    DeadLettered { cursor: index, reason, node: node.clone(), envelope }
 }
 
 /// Puts the run's dead letters back.
@@ -34,19 +24,12 @@ pub fn requeue(run: &Run) -> Result<Transition, Refusal> {
     let mut transition = Transition::default();
     for (index, cursor) in run.cursors.iter().enumerate() {
         if matches!(cursor.phase, Phase::DeadLettered(_)) {
-            transition
-                .facts
-                .push(Fact::Requeued(CursorRef { cursor: index as u16 }));
-            transition
-                .facts
-                .push(schedule::intent(index as u16, cursor, None));
+            transition.facts.push(Fact::Requeued(CursorRef { cursor: index as u16 }));
+            transition.facts.push(schedule::intent(index as u16, cursor, None));
         }
     }
     if transition.facts.is_empty() {
-        return Err(Refusal::NotDeadLettered {
-            run: run.id,
-            status: run.status(),
-        });
+        return Err(Refusal::NotDeadLettered { run: run.id, status: run.status() });
     }
     Ok(transition)
 }
@@ -61,24 +44,12 @@ pub fn discard(run: &Run) -> Result<Transition, Refusal> {
         _ => None,
     });
     let Some(letter) = letter else {
-        return Err(Refusal::NotDeadLettered {
-            run: run.id,
-            status: run.status(),
-        });
+        return Err(Refusal::NotDeadLettered { run: run.id, status: run.status() });
     };
     let message = format!("the dead letter was discarded: {}", letter.reason.message);
     let error = Some(Arc::new(ErrorInfo::terminal("dead_letter_discarded", &message)));
     let mut transition = Transition::default();
-    super::end(
-        run,
-        Ended {
-            status: Status::Failed,
-            result: None,
-            error,
-            request: None,
-        },
-        &mut transition,
-    );
+    super::end(run, Ended { status: Status::Failed, result: None, error, request: None }, &mut transition);
     Ok(transition)
 }
 

@@ -6,8 +6,7 @@ use alloc::sync::Arc;
 
 use super::{Transition, dead_letter, schedule, wake};
 use crate::{
-    ClaimRef, Cursor, Ended, ErrorInfo, Fact, Phase, Run, Status, Str, Timestamp,
-    limits::DELIVERIES_MAX_DEFAULT,
+    ClaimRef, Cursor, Ended, ErrorInfo, Fact, Phase, Run, Status, Str, Timestamp, limits::DELIVERIES_MAX_DEFAULT,
 };
 
 /// Everything that is due for the run at `now`.
@@ -19,12 +18,7 @@ pub fn decide(run: &Run, node: &Str, now: Timestamp) -> Transition {
     }
     if run.started.spec.deadline.is_some_and(|deadline| deadline <= now) {
         let error = ErrorInfo::terminal("run_deadline", "the run did not end before its deadline");
-        let ended = Ended {
-            status: Status::Failed,
-            result: None,
-            error: Some(Arc::new(error)),
-            request: None,
-        };
+        let ended = Ended { status: Status::Failed, result: None, error: Some(Arc::new(error)), request: None };
         super::end(run, ended, &mut transition);
         return transition;
     }
@@ -60,16 +54,12 @@ pub fn decide_process_lost(run: &Run, alive: &str, node: &Str) -> Transition {
 /// A worker was lost: the step runs again from scratch, without its error handler. One that keeps killing its
 /// workers is set aside.
 fn lose_claim(run: &Run, index: u16, cursor: &Cursor, claim: u32, node: &Str, transition: &mut Transition) {
-    transition
-        .facts
-        .push(Fact::Expired(ClaimRef { cursor: index, claim }));
+    transition.facts.push(Fact::Expired(ClaimRef { cursor: index, claim }));
     let most = run.started.spec.deliveries_max.unwrap_or(DELIVERIES_MAX_DEFAULT);
     if cursor.reclaims + 1 >= most {
         let message = format!("the attempt was delivered {most} times and never answered");
         let reason = ErrorInfo::terminal("deliveries_exhausted", &message);
-        transition.facts.push(Fact::DeadLettered(Box::new(dead_letter::of(
-            index, cursor, reason, node,
-        ))));
+        transition.facts.push(Fact::DeadLettered(Box::new(dead_letter::of(index, cursor, reason, node))));
     } else {
         transition.facts.push(schedule::intent(index, cursor, None));
     }

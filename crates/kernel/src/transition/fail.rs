@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 
 use super::{Transition, complete};
 use crate::{
-    Completion, Ended, ErrorInfo, Executed, Fact, Failed, Meta, Phase, Refusal, RetryPolicy, Run, Scheduled,
-    Status, Timestamp, TokenHash, stable_hash,
+    Completion, Ended, ErrorInfo, Executed, Fact, Failed, Meta, Phase, Refusal, RetryPolicy, Run, Scheduled, Status,
+    Timestamp, TokenHash, stable_hash,
 };
 
 /// What a worker says when its step has failed.
@@ -63,16 +63,7 @@ pub fn decide(run: &Run, failing: &Failing, now: Timestamp) -> Result<Transition
         }));
     } else {
         let error = Some(failing.error.clone());
-        super::end(
-            run,
-            Ended {
-                status: Status::Failed,
-                result: None,
-                error,
-                request: None,
-            },
-            &mut transition,
-        );
+        super::end(run, Ended { status: Status::Failed, result: None, error, request: None }, &mut transition);
     }
     Ok(transition)
 }
@@ -88,16 +79,11 @@ pub(super) fn apply(run: &mut Run, failed: &Failed, meta: Meta) {
         return;
     };
     if let Some(by) = &cursor.claimant {
-        run.last_executed = Some(Executed {
-            by: by.owner.clone(),
-            at: meta.at,
-        });
+        run.last_executed = Some(Executed { by: by.owner.clone(), at: meta.at });
     }
     let token = super::claimant_token(cursor).unwrap_or(TokenHash(0));
-    cursor.completion = Some(Completion {
-        claim: failed.claim,
-        digest: complete::sealed(digest(&failed.error), token),
-    });
+    cursor.completion =
+        Some(Completion { claim: failed.claim, digest: complete::sealed(digest(&failed.error), token) });
     cursor.phase = match failed.retry_at {
         Some(at) => {
             cursor.retries += 1;

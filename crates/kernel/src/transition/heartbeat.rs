@@ -8,12 +8,7 @@ use crate::{Fact, Heartbeat, Phase, Refusal, Run, Timestamp, TokenHash};
 ///
 /// # Errors
 /// When the fence is not the current one, or the lease has ended.
-pub fn decide(
-    run: &Run,
-    claim: u32,
-    token: TokenHash,
-    now: Timestamp,
-) -> Result<(Timestamp, Transition), Refusal> {
+pub fn decide(run: &Run, claim: u32, token: TokenHash, now: Timestamp) -> Result<(Timestamp, Transition), Refusal> {
     let index = super::fenced(run, claim, token, now)?;
     let cursor = &run.cursors[usize::from(index)];
     let lease_ms = cursor.claimant.as_ref().map_or(0, |by| by.lease_ms);
@@ -24,11 +19,7 @@ pub fn decide(
     };
     let mut transition = Transition::default();
     if lease_until.since(journaled) >= lease_ms / 3 && lease_until > journaled {
-        transition.facts.push(Fact::Heartbeat(Heartbeat {
-            cursor: index,
-            claim,
-            lease_until,
-        }));
+        transition.facts.push(Fact::Heartbeat(Heartbeat { cursor: index, claim, lease_until }));
     }
     Ok((lease_until, transition))
 }

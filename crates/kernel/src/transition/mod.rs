@@ -37,10 +37,7 @@ pub struct Transition {
 
 impl Transition {
     fn of(facts: impl IntoIterator<Item = Fact>) -> Self {
-        Self {
-            facts: facts.into_iter().collect(),
-            messages: Vec::new(),
-        }
+        Self { facts: facts.into_iter().collect(), messages: Vec::new() }
     }
 
     /// Whether nothing follows.
@@ -79,11 +76,7 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
 }
 
 fn apply_ended(run: &mut Run, ended: &Ended, meta: Meta) {
-    run.end = Some(End {
-        status: ended.status,
-        at: meta.at,
-        request: ended.request,
-    });
+    run.end = Some(End { status: ended.status, at: meta.at, request: ended.request });
     if let Some(result) = &ended.result {
         run.result = Some(result.clone());
     }
@@ -126,17 +119,9 @@ pub(crate) fn end(run: &Run, ended: Ended, transition: &mut Transition) {
 }
 
 /// The cursor that holds claim `number`, if its fence is the current one and its lease has not ended.
-pub(crate) fn fenced(
-    run: &Run,
-    number: u32,
-    token: TokenHash,
-    now: crate::Timestamp,
-) -> Result<u16, Refusal> {
+pub(crate) fn fenced(run: &Run, number: u32, token: TokenHash, now: crate::Timestamp) -> Result<u16, Refusal> {
     if let Some(end) = &run.end {
-        return Err(Refusal::RunOver {
-            run: run.id,
-            status: end.status,
-        });
+        return Err(Refusal::RunOver { run: run.id, status: end.status });
     }
     let mut current = None;
     for (index, cursor) in run.cursors.iter().enumerate() {
@@ -151,17 +136,11 @@ pub(crate) fn fenced(
             return Err(Refusal::WrongToken { claim: number });
         }
         if now >= claim.until() {
-            return Err(Refusal::LeaseExpired {
-                claim: number,
-                lease_until: claim.until(),
-            });
+            return Err(Refusal::LeaseExpired { claim: number, lease_until: claim.until() });
         }
         return Ok(index as u16);
     }
-    Err(Refusal::StaleClaim {
-        claim: number,
-        current,
-    })
+    Err(Refusal::StaleClaim { claim: number, current })
 }
 
 fn claimant_token(cursor: &Cursor) -> Option<TokenHash> {

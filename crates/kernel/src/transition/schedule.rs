@@ -18,12 +18,7 @@ pub fn missing(run: &Run, now: Timestamp, facts: &mut Facts) {
 /// The intent for a cursor's next attempt.
 #[must_use]
 pub fn intent(index: u16, cursor: &Cursor, visible_at: Option<Timestamp>) -> Fact {
-    Fact::Scheduled(Scheduled {
-        cursor: index,
-        turn: cursor.turn + 1,
-        step: cursor.step.clone(),
-        visible_at,
-    })
+    Fact::Scheduled(Scheduled { cursor: index, turn: cursor.turn + 1, step: cursor.step.clone(), visible_at })
 }
 
 /// Decides on an intent that comes from outside: a matching duplicate changes nothing, a conflicting one is
@@ -31,9 +26,7 @@ pub fn intent(index: u16, cursor: &Cursor, visible_at: Option<Timestamp>) -> Fac
 #[must_use]
 pub fn decide(run: &Run, wanted: &Scheduled, now: Timestamp) -> Facts {
     let Some(cursor) = run.cursors.get(usize::from(wanted.cursor)) else {
-        return anomaly::fact(run, "unknown_runnable_intent", "no such cursor")
-            .into_iter()
-            .collect();
+        return anomaly::fact(run, "unknown_runnable_intent", "no such cursor").into_iter().collect();
     };
     let planned = matches!(cursor.phase, Phase::Planned { .. }) && run.needs_met(cursor);
     if planned && wanted.turn == cursor.turn + 1 && wanted.step == cursor.step {
@@ -49,13 +42,7 @@ pub fn decide(run: &Run, wanted: &Scheduled, now: Timestamp) -> Facts {
     if matches {
         return Facts::new();
     }
-    anomaly::fact(
-        run,
-        "conflicting_intent",
-        "another intent stands under this runnable key",
-    )
-    .into_iter()
-    .collect()
+    anomaly::fact(run, "conflicting_intent", "another intent stands under this runnable key").into_iter().collect()
 }
 
 pub(super) fn apply(run: &mut Run, scheduled: &Scheduled, meta: Meta) {
@@ -63,8 +50,5 @@ pub(super) fn apply(run: &mut Run, scheduled: &Scheduled, meta: Meta) {
         return;
     };
     cursor.turn = scheduled.turn;
-    cursor.phase = Phase::Scheduled {
-        visible_at: scheduled.visible_at.unwrap_or(meta.at),
-        arrival: meta.seq,
-    };
+    cursor.phase = Phase::Scheduled { visible_at: scheduled.visible_at.unwrap_or(meta.at), arrival: meta.seq };
 }

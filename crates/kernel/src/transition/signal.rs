@@ -6,8 +6,7 @@ use super::{Transition, wake};
 use crate::limits::{DEDUP_KEYS_MAX, INBOX_SIGNALS_MAX};
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
-    Dedup, Fact, Meta, Payload, Phase, Refusal, RequestId, Run, Signal, SignalReceived, Str, WaitKind,
-    WakeReason,
+    Dedup, Fact, Meta, Payload, Phase, Refusal, RequestId, Run, Signal, SignalReceived, Str, WaitKind, WakeReason,
 };
 
 /// What a sender says.
@@ -39,31 +38,17 @@ pub struct Accepted {
 pub fn decide(run: &Run, sent: &Sent) -> Result<(Accepted, Transition), Refusal> {
     check_name("signal name", &sent.name)?;
     check_payload("signal payload", &sent.payload)?;
-    sent.dedup
-        .iter()
-        .try_for_each(|key| check_key("dedup key", key))?;
+    sent.dedup.iter().try_for_each(|key| check_key("dedup key", key))?;
     // The duplicate is looked for first: a retry of an acknowledged signal gets the first answer, also after the end.
     let same = |seen: &&Dedup| seen.request == sent.request || (seen.key.is_some() && seen.key == sent.dedup);
     if let Some(seen) = run.dedup.iter().find(same) {
-        return Ok((
-            Accepted {
-                signal: seen.signal,
-                duplicate: true,
-            },
-            Transition::default(),
-        ));
+        return Ok((Accepted { signal: seen.signal, duplicate: true }, Transition::default()));
     }
     if let Some(end) = &run.end {
-        return Err(Refusal::RunOver {
-            run: run.id,
-            status: end.status,
-        });
+        return Err(Refusal::RunOver { run: run.id, status: end.status });
     }
     if run.inbox.len() >= INBOX_SIGNALS_MAX {
-        return Err(Refusal::Busy {
-            what: "the run's inbox".into(),
-            limit: INBOX_SIGNALS_MAX as u64,
-        });
+        return Err(Refusal::Busy { what: "the run's inbox".into(), limit: INBOX_SIGNALS_MAX as u64 });
     }
     let id = run.signals + 1;
     // The signal is recorded before the wake-up, so that the woken step sees it.
@@ -81,13 +66,7 @@ pub fn decide(run: &Run, sent: &Sent) -> Result<(Accepted, Transition), Refusal>
             wake::push(index as u16, cursor, wait, WakeReason::Signal, &mut transition);
         }
     }
-    Ok((
-        Accepted {
-            signal: id,
-            duplicate: false,
-        },
-        transition,
-    ))
+    Ok((Accepted { signal: id, duplicate: false }, transition))
 }
 
 pub(super) fn apply(run: &mut Run, received: &SignalReceived, meta: Meta) {
@@ -101,9 +80,5 @@ pub(super) fn apply(run: &mut Run, received: &SignalReceived, meta: Meta) {
     if run.dedup.len() >= DEDUP_KEYS_MAX {
         run.dedup.remove(0);
     }
-    run.dedup.push(Dedup {
-        key: received.dedup.clone(),
-        request: received.request,
-        signal: received.id,
-    });
+    run.dedup.push(Dedup { key: received.dedup.clone(), request: received.request, signal: received.id });
 }

@@ -7,8 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Transition, schedule};
 use crate::{
-    Cursor, Fact, OnConflict, Parent, Phase, RequestId, Run, RunId, StartSpec, Started, Str, Timestamp,
-    run::RUN_FORMAT,
+    Cursor, Fact, OnConflict, Parent, Phase, RequestId, Run, RunId, StartSpec, Started, Str, Timestamp, run::RUN_FORMAT,
 };
 
 /// What a start was answered with.
@@ -51,14 +50,7 @@ impl RejectReason {
 #[must_use]
 pub fn started(spec: StartSpec, request: RequestId, parent: Option<Parent>) -> Started {
     let input_hash = spec.key.is_some().then(|| spec.input.canonical_hash());
-    Started {
-        spec,
-        request,
-        parent,
-        input_hash,
-        reserves: None,
-        reservation: None,
-    }
+    Started { spec, request, parent, input_hash, reserves: None, reservation: None }
 }
 
 /// The facts of a new run: it began, and its first attempts may be claimed.
@@ -77,22 +69,11 @@ pub fn conflict(holder: &Run, spec: &StartSpec, request: RequestId) -> StartAnsw
     if holder.started.request == request {
         return StartAnswer::Created(by);
     }
-    let on_conflict = spec
-        .key
-        .as_ref()
-        .map_or(OnConflict::Reject, |key| key.on_conflict);
+    let on_conflict = spec.key.as_ref().map_or(OnConflict::Reject, |key| key.on_conflict);
     match on_conflict {
-        OnConflict::Reject => StartAnswer::Rejected {
-            by,
-            reason: RejectReason::KeyTaken,
-        },
-        OnConflict::Reuse if holder.started.input_hash == Some(spec.input.canonical_hash()) => {
-            StartAnswer::Reused(by)
-        }
-        OnConflict::Reuse => StartAnswer::Rejected {
-            by,
-            reason: RejectReason::OtherInput,
-        },
+        OnConflict::Reject => StartAnswer::Rejected { by, reason: RejectReason::KeyTaken },
+        OnConflict::Reuse if holder.started.input_hash == Some(spec.input.canonical_hash()) => StartAnswer::Reused(by),
+        OnConflict::Reuse => StartAnswer::Rejected { by, reason: RejectReason::OtherInput },
     }
 }
 
@@ -117,10 +98,7 @@ pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
     let cursors: SmallVec<[Cursor; 1]> = match spec.steps.as_slice() {
         _ if started.reserves.is_some() => SmallVec::new(),
         [] => smallvec![cursor(None, Vec::new())],
-        steps => steps
-            .iter()
-            .map(|planned| cursor(Some(planned.step.clone()), planned.needs.clone()))
-            .collect(),
+        steps => steps.iter().map(|planned| cursor(Some(planned.step.clone()), planned.needs.clone())).collect(),
     };
     Run {
         format: RUN_FORMAT,

@@ -12,10 +12,7 @@ use crate::{Cursor, Fact, Phase, Refusal, Run, Timestamp, Wait, WaitKind, WakeRe
 /// When the run no longer waits under that token, or the wait is not due.
 pub fn decide(run: &Run, token: u64, now: Timestamp) -> Result<Transition, Refusal> {
     if let Some(end) = &run.end {
-        return Err(Refusal::RunOver {
-            run: run.id,
-            status: end.status,
-        });
+        return Err(Refusal::RunOver { run: run.id, status: end.status });
     }
     let mut current = None;
     for (index, cursor) in run.cursors.iter().enumerate() {
@@ -46,11 +43,7 @@ pub(super) fn on_deadline(index: u16, cursor: &Cursor, wait: &Wait, transition: 
 
 /// The facts of a wake-up: the wait is over, and the step it leads to can be claimed.
 pub(super) fn push(index: u16, cursor: &Cursor, wait: &Wait, by: WakeReason, transition: &mut Transition) {
-    transition.facts.push(Fact::Woken(Woken {
-        cursor: index,
-        token: wait.token,
-        by,
-    }));
+    transition.facts.push(Fact::Woken(Woken { cursor: index, token: wait.token, by }));
     let mut woken = schedule::intent(index, cursor, None);
     if let (Fact::Scheduled(scheduled), Some(then)) = (&mut woken, &wait.then) {
         scheduled.step = Some(then.clone());

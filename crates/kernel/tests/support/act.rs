@@ -6,8 +6,8 @@ use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::signal::Sent;
 use abide_kernel::{
-    ChildSpec, Concurrency, Consume, ErrorInfo, Join, OnConflict, Outcome, Payload, RequestId, Run, RunId,
-    StartSpec, StatusSet, UniqueKey,
+    ChildSpec, Concurrency, Consume, ErrorInfo, Join, OnConflict, Outcome, Payload, RequestId, Run, RunId, StartSpec,
+    StatusSet, UniqueKey,
 };
 
 use super::{World, token};
@@ -22,53 +22,29 @@ pub fn flow() -> StartSpec {
 
 pub fn keyed(key: &str) -> StartSpec {
     StartSpec {
-        key: Some(UniqueKey {
-            key: key.into(),
-            occupied: StatusSet::OPEN,
-            on_conflict: OnConflict::Reject,
-        }),
+        key: Some(UniqueKey { key: key.into(), occupied: StatusSet::OPEN, on_conflict: OnConflict::Reject }),
         ..flow()
     }
 }
 
 pub fn limited(key: &str) -> StartSpec {
-    StartSpec {
-        concurrency: Some(Concurrency {
-            key: key.into(),
-            limit: 1,
-        }),
-        ..flow()
-    }
+    StartSpec { concurrency: Some(Concurrency { key: key.into(), limit: 1 }), ..flow() }
 }
 
 pub fn next(step: &str) -> Outcome {
-    Outcome::Next {
-        step: step.into(),
-        state: payload("{}"),
-    }
+    Outcome::Next { step: step.into(), state: payload("{}") }
 }
 
 pub fn awaiting(name: &str) -> Outcome {
-    Outcome::Await {
-        signals: vec![name.into()],
-        then: None,
-        deadline: None,
-        state: payload("{}"),
-    }
+    Outcome::Await { signals: vec![name.into()], then: None, deadline: None, state: payload("{}") }
 }
 
 pub fn sleeping(ms: u64) -> Outcome {
-    Outcome::Sleep {
-        until: abide_kernel::Moment::In(ms),
-        then: None,
-        state: payload("{}"),
-    }
+    Outcome::Sleep { until: abide_kernel::Moment::In(ms), then: None, state: payload("{}") }
 }
 
 pub fn done() -> Outcome {
-    Outcome::Done {
-        result: payload("{}"),
-    }
+    Outcome::Done { result: payload("{}") }
 }
 
 pub fn spawn(children: Vec<StartSpec>) -> Outcome {
@@ -95,38 +71,19 @@ pub fn completing(world: &World, run: RunId, outcome: Outcome) -> Completing {
 }
 
 pub fn complete(world: &World, run: RunId, outcome: Outcome) -> Command {
-    Command::Complete {
-        run,
-        completing: completing(world, run, outcome),
-    }
+    Command::Complete { run, completing: completing(world, run, outcome) }
 }
 
 pub fn signal(run: RunId, name: &str, request: RequestId) -> Command {
-    Command::Signal {
-        run,
-        sent: Box::new(Sent {
-            name: name.into(),
-            payload: Payload::null(),
-            dedup: None,
-            request,
-        }),
-    }
+    Command::Signal { run, sent: Box::new(Sent { name: name.into(), payload: Payload::null(), dedup: None, request }) }
 }
 
 pub fn start(request: RequestId, spec: StartSpec) -> Command {
-    Command::Start {
-        request,
-        spec: Box::new(spec),
-    }
+    Command::Start { request, spec: Box::new(spec) }
 }
 
 pub fn cancel(run: RunId, request: RequestId, cascade: bool) -> Command {
-    Command::Cancel {
-        run,
-        request,
-        cascade,
-        reason: Arc::new(ErrorInfo::terminal("cancelled", "by a person")),
-    }
+    Command::Cancel { run, request, cascade, reason: Arc::new(ErrorInfo::terminal("cancelled", "by a person")) }
 }
 
 /// The run as it is shown to a caller.

@@ -50,21 +50,14 @@ fn check_log(rows: &[Row]) {
         }
         let text = serde_json::to_string(&row.facts).expect("json");
         let back: Facts = serde_json::from_str(&text).expect("facts");
-        assert_eq!(
-            serde_json::to_string(&back).expect("json"),
-            text,
-            "facts survive their text"
-        );
+        assert_eq!(serde_json::to_string(&back).expect("json"), text, "facts survive their text");
     }
 }
 
 /// A row as it comes back from a store that keeps text.
 fn reread(row: &Row) -> Row {
     let text = serde_json::to_string(&row.facts).expect("json");
-    Row {
-        facts: serde_json::from_str(&text).expect("facts"),
-        ..row.clone()
-    }
+    Row { facts: serde_json::from_str(&text).expect("facts"), ..row.clone() }
 }
 
 pub fn check(world: &World) {
@@ -77,11 +70,7 @@ pub fn check(world: &World) {
         for id in ids {
             let one = fold(&disk.rows, id);
             let two = fold(&again, id);
-            assert_eq!(
-                one.as_ref().map(json),
-                two.as_ref().map(json),
-                "two folds are equal"
-            );
+            assert_eq!(one.as_ref().map(json), two.as_ref().map(json), "two folds are equal");
             if let Some(run) = &one {
                 run.check().expect("an invariant of the fold");
             }
@@ -93,11 +82,7 @@ pub fn check(world: &World) {
             let again = disk.rows.iter().any(|row| row.run == id && is_purge(row));
             if let (Some(record), false) = (disk.index.get(&id), again) {
                 let folded = fold_to(&disk.rows, id, record.rev).expect("a fold");
-                assert_eq!(
-                    json(&fold_of(disk, record)),
-                    json(&folded),
-                    "a checkpoint is the fold to its rev"
-                );
+                assert_eq!(json(&fold_of(disk, record)), json(&folded), "a checkpoint is the fold to its rev");
             }
         }
         assert_eq!(world.shards[index].bug(), None);

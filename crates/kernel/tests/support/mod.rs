@@ -15,8 +15,8 @@ use abide_kernel::shard::{
 };
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
-    Claimant, Fingerprint, Phase, RequestId, Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, StartSpec,
-    Timestamp, TokenHash, stable_hash,
+    Claimant, Fingerprint, Phase, RequestId, Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, StartSpec, Timestamp,
+    TokenHash, stable_hash,
 };
 
 /// The instant at which every world begins; texts show times relative to it.
@@ -120,13 +120,7 @@ impl World {
             now: BASE,
             map,
             shards: Vec::new(),
-            disks: vec![
-                Disk {
-                    consumed: vec![0; count],
-                    ..Disk::default()
-                };
-                count
-            ],
+            disks: vec![Disk { consumed: vec![0; count], ..Disk::default() }; count],
             hands: Vec::new(),
             notify: false,
             held: false,
@@ -171,9 +165,7 @@ impl World {
 
     /// Opens every shard from what is durable: index rows first, then the log after them.
     fn open(&mut self) {
-        self.shards = (0..self.disks.len())
-            .map(|index| Shard::new(self.config(index), self.now))
-            .collect();
+        self.shards = (0..self.disks.len()).map(|index| Shard::new(self.config(index), self.now)).collect();
         for index in 0..self.shards.len() {
             self.recall(index);
         }
@@ -192,17 +184,11 @@ impl World {
 
     fn recall(&mut self, index: usize) {
         let (shard, disk) = (&mut self.shards[index], &self.disks[index]);
-        let newer = |run: &RunId| {
-            disk.rows
-                .iter()
-                .any(|row| row.run == *run && row.seq > disk.through)
-        };
+        let newer = |run: &RunId| disk.rows.iter().any(|row| row.run == *run && row.seq > disk.through);
         for (id, record) in &disk.index {
             let run = fold_of(disk, record);
-            let held = run
-                .cursors
-                .iter()
-                .any(|cursor| matches!(cursor.phase, Phase::Claimed(_) | Phase::Scheduled { .. }));
+            let held =
+                run.cursors.iter().any(|cursor| matches!(cursor.phase, Phase::Claimed(_) | Phase::Scheduled { .. }));
             if held || newer(id) {
                 shard.adopt(run, record.head);
             }
@@ -273,10 +259,7 @@ impl World {
 
     /// Takes the answer to `ticket`, if it has left.
     pub fn answer(&mut self, ticket: Ticket) -> Option<Answer> {
-        let found = self
-            .outputs
-            .iter()
-            .position(|output| matches!(output, Output::Answer(to, _) if *to == ticket))?;
+        let found = self.outputs.iter().position(|output| matches!(output, Output::Answer(to, _) if *to == ticket))?;
         match self.outputs.remove(found) {
             Output::Answer(_, answer) => Some(answer),
             _ => None,
@@ -286,10 +269,7 @@ impl World {
     pub fn start(&mut self, spec: StartSpec) -> RunId {
         let request = self.request();
         let id = spec.run_id(request);
-        self.submit(Command::Start {
-            request,
-            spec: Box::new(spec),
-        });
+        self.submit(Command::Start { request, spec: Box::new(spec) });
         id
     }
 
@@ -331,8 +311,7 @@ impl World {
             let mut moved = false;
             for index in 0..self.shards.len() {
                 let loads = self.shards[index].take_loads();
-                self.waiting_loads
-                    .extend(loads.into_iter().map(|load| (index, load)));
+                self.waiting_loads.extend(loads.into_iter().map(|load| (index, load)));
                 if !self.held {
                     moved |= self.commit(index);
                 }
@@ -361,21 +340,15 @@ impl World {
         let (shard, disk) = (&mut self.shards[index], &self.disks[index]);
         match load {
             Load::Run(id) => {
-                let loaded = disk.index.get(&id).map_or(Loaded::Missing, |record| {
-                    Loaded::Run(Box::new(fold_of(disk, record)), record.head)
-                });
+                let loaded = disk
+                    .index
+                    .get(&id)
+                    .map_or(Loaded::Missing, |record| Loaded::Run(Box::new(fold_of(disk, record)), record.head));
                 shard.loaded_run(self.now, id, loaded);
             }
             Load::Key(identity) => {
-                let holder = disk
-                    .index
-                    .values()
-                    .find(|record| record.occupies.as_deref() == Some(&identity));
-                shard.loaded_key(
-                    self.now,
-                    &identity,
-                    holder.map(|record| (fold_of(disk, record), record.head)),
-                );
+                let holder = disk.index.values().find(|record| record.occupies.as_deref() == Some(&identity));
+                shard.loaded_key(self.now, &identity, holder.map(|record| (fold_of(disk, record), record.head)));
             }
             Load::Due { from } => {
                 let (page, more) = due_page(disk, from);

@@ -9,9 +9,8 @@ use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::signal::Sent;
 use abide_kernel::{
-    ChildSpec, ClaimId, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome, Payload,
-    PlannedStep, RequestId, RetryPolicy, RunId, Scheduled, StartSpec, Status, StatusSet, Str, Timestamp,
-    UniqueKey,
+    ChildSpec, ClaimId, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome, Payload, PlannedStep,
+    RequestId, RetryPolicy, RunId, Scheduled, StartSpec, Status, StatusSet, Str, Timestamp, UniqueKey,
 };
 
 use super::text::Aliases;
@@ -25,10 +24,7 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn parse(text: &'a str) -> Self {
-        let mut line = Self {
-            words: Vec::new(),
-            options: BTreeMap::new(),
-        };
+        let mut line = Self { words: Vec::new(), options: BTreeMap::new() };
         for word in text.split_whitespace() {
             match word.split_once('=') {
                 Some((name, value)) if name.chars().all(char::is_alphabetic) => {
@@ -41,10 +37,7 @@ impl<'a> Line<'a> {
     }
 
     fn word(&self, index: usize) -> &'a str {
-        self.words
-            .get(index)
-            .copied()
-            .unwrap_or_else(|| panic!("a word at {index} in {:?}", self.words))
+        self.words.get(index).copied().unwrap_or_else(|| panic!("a word at {index} in {:?}", self.words))
     }
 
     fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
@@ -82,12 +75,7 @@ impl Script {
             world.notify = true;
             world.crash(Crash::BeforeAppend);
         }
-        Self {
-            world,
-            aliases: Aliases::default(),
-            requests: BTreeMap::new(),
-            in_order,
-        }
+        Self { world, aliases: Aliases::default(), requests: BTreeMap::new(), in_order }
     }
 
     /// Obeys one line and gives back what came of it.
@@ -108,11 +96,7 @@ impl Script {
             }
             "crash" => {
                 self.world.held = false;
-                self.world.crash(if line.has("late") {
-                    Crash::AfterAppend
-                } else {
-                    Crash::BeforeAppend
-                });
+                self.world.crash(if line.has("late") { Crash::AfterAppend } else { Crash::BeforeAppend });
             }
             "flush" => self.world.flush(),
             "forget" => self.world.forget_index(),
@@ -139,10 +123,7 @@ impl Script {
         let reservation = |id: RunId| world.folded(id).is_some_and(|run| run.is_reservation());
         let mut lines = self.aliases.rows(&rows, &reservation);
         let outputs: Vec<Output> = std::mem::take(&mut self.world.outputs);
-        let mut told: Vec<String> = outputs
-            .iter()
-            .filter_map(|output| self.aliases.output(output))
-            .collect();
+        let mut told: Vec<String> = outputs.iter().filter_map(|output| self.aliases.output(output)).collect();
         if !self.in_order {
             told.sort();
         }
@@ -174,10 +155,7 @@ impl Script {
         };
         self.requests.insert(name.into(), request);
         self.aliases.insert(spec.run_id(request), name);
-        self.world.submit(Command::Start {
-            request,
-            spec: Box::new(spec),
-        });
+        self.world.submit(Command::Start { request, spec: Box::new(spec) });
     }
 
     fn spec(&self, line: &Line<'_>, at: usize) -> StartSpec {
@@ -191,51 +169,29 @@ impl Script {
         spec.deadline = line.number("deadline").map(|ms| BASE.after(ms));
         spec.concurrency = line.options.get("limit").map(|limit| {
             let (key, limit) = limit.split_once(':').unwrap_or((limit, "1"));
-            Concurrency {
-                key: key.into(),
-                limit: limit.parse().expect("a limit"),
-            }
+            Concurrency { key: key.into(), limit: limit.parse().expect("a limit") }
         });
         spec.key = line.options.get("key").map(|key| UniqueKey {
             key: (*key).into(),
             occupied: line.names("occupied").map_or(StatusSet::OPEN, |names| {
-                let statuses: Vec<Status> =
-                    names.iter().map(|name| name.parse().expect("a status")).collect();
+                let statuses: Vec<Status> = names.iter().map(|name| name.parse().expect("a status")).collect();
                 StatusSet::of(&statuses)
             }),
-            on_conflict: if line.has("reuse") {
-                OnConflict::Reuse
-            } else {
-                OnConflict::Reject
-            },
+            on_conflict: if line.has("reuse") { OnConflict::Reuse } else { OnConflict::Reject },
         });
         for step in line.names("steps").unwrap_or_default() {
             let (step, needs) = step.split_once('<').unwrap_or((&step, ""));
-            let needs = needs
-                .split('+')
-                .filter(|need| !need.is_empty())
-                .map(Str::from)
-                .collect();
-            spec.steps.push(PlannedStep {
-                step: step.into(),
-                needs,
-            });
+            let needs = needs.split('+').filter(|need| !need.is_empty()).map(Str::from).collect();
+            spec.steps.push(PlannedStep { step: step.into(), needs });
         }
         spec
     }
 
     fn command(&mut self, verb: &str, run: RunId, line: &Line<'_>) -> Command {
         let held = self.world.dispatches.get(&run);
-        let number = line
-            .number("claim")
-            .or_else(|| held.map(|dispatch| dispatch.claim.number))
-            .unwrap_or(1);
+        let number = line.number("claim").or_else(|| held.map(|dispatch| dispatch.claim.number)).unwrap_or(1);
         let worker = line.options.get("as").map_or_else(
-            || {
-                held.map_or("w1".to_string(), |dispatch| {
-                    self.world.hands[dispatch.worker.0 as usize].name.clone()
-                })
-            },
+            || held.map_or("w1".to_string(), |dispatch| self.world.hands[dispatch.worker.0 as usize].name.clone()),
             |name| (*name).to_string(),
         );
         let (token, claim) = (token(&worker), ClaimId { run, number });
@@ -246,15 +202,8 @@ impl Script {
                     claim: number,
                     token,
                     outcome: Arc::new(self.outcome(line)),
-                    consume: if line.options.contains_key("consume") {
-                        Consume::ByName
-                    } else {
-                        Consume::Presented
-                    },
-                    error: line
-                        .options
-                        .get("handled")
-                        .map(|code| Arc::new(ErrorInfo::retryable(code, "handled"))),
+                    consume: if line.options.contains_key("consume") { Consume::ByName } else { Consume::Presented },
+                    error: line.options.get("handled").map(|code| Arc::new(ErrorInfo::retryable(code, "handled"))),
                 },
             },
             "fail" => Command::Fail {
@@ -292,10 +241,7 @@ impl Script {
                 cascade: line.has("cascade"),
                 reason: Arc::new(ErrorInfo::terminal("cancelled", "by a person")),
             },
-            "wake" => Command::Wake {
-                run,
-                token: line.word(2).parse().expect("a token"),
-            },
+            "wake" => Command::Wake { run, token: line.word(2).parse().expect("a token") },
             "schedule" => Command::Schedule {
                 run,
                 intent: Scheduled {
@@ -305,18 +251,11 @@ impl Script {
                     visible_at: line.number("at").map(|ms| BASE.after(ms)),
                 },
             },
-            "notified" => Command::Notified {
-                run,
-                cursor: 0,
-                turn: line.word(2).parse().expect("a turn"),
-            },
+            "notified" => Command::Notified { run, cursor: 0, turn: line.word(2).parse().expect("a turn") },
             "requeue" => Command::Requeue { run },
             "discard" => Command::Discard { run },
             "purge" => Command::Purge { run },
-            "recover" => Command::Recover {
-                run,
-                journal: Vec::new(),
-            },
+            "recover" => Command::Recover { run, journal: Vec::new() },
             "watch" => Command::Watch { run },
             "show" => Command::Show { run },
             other => panic!("no such command: {other}"),
@@ -348,14 +287,8 @@ impl Script {
         let then = line.options.get("then").map(|step| Str::from(*step));
         let deadline = line.number("deadline").map(Moment::In);
         match line.word(2) {
-            "next" => Outcome::Next {
-                step: line.word(3).into(),
-                state: json(line.words.get(4)),
-            },
-            "replay" => Outcome::Replay {
-                delay_ms: line.number("delay").unwrap_or(0),
-                state: json(line.words.get(3)),
-            },
+            "next" => Outcome::Next { step: line.word(3).into(), state: json(line.words.get(4)) },
+            "replay" => Outcome::Replay { delay_ms: line.number("delay").unwrap_or(0), state: json(line.words.get(3)) },
             "await" => Outcome::Await {
                 signals: line.word(3).split('+').map(Str::from).collect(),
                 then,
@@ -365,9 +298,7 @@ impl Script {
             "sleep" => Outcome::Sleep {
                 until: line
                     .number("at")
-                    .map_or(Moment::In(line.number("ms").unwrap_or(0)), |at: i64| {
-                        Moment::At(Timestamp(BASE.0 + at))
-                    }),
+                    .map_or(Moment::In(line.number("ms").unwrap_or(0)), |at: i64| Moment::At(Timestamp(BASE.0 + at))),
                 then,
                 state: json(line.words.get(3)),
             },
@@ -375,22 +306,13 @@ impl Script {
                 // Children are written `flow`, `flow:key` or `flow:key:concurrency`.
                 children: line.words[3..].iter().map(|text| child(text)).collect(),
                 then: then.unwrap_or_else(|| "joined".into()),
-                join: line
-                    .options
-                    .get("join")
-                    .map_or(Join::AllTerminal, |join| join_of(join)),
+                join: line.options.get("join").map_or(Join::AllTerminal, |join| join_of(join)),
                 deadline,
                 state: Payload::parse("{}").expect("json"),
             },
-            "done" => Outcome::Done {
-                result: json(line.words.get(3)),
-            },
-            "stop" => Outcome::Stop {
-                error: ErrorInfo::terminal(line.word(3), "it was stopped"),
-            },
-            "continue" => Outcome::ContinueAsNew {
-                input: json(line.words.get(3)),
-            },
+            "done" => Outcome::Done { result: json(line.words.get(3)) },
+            "stop" => Outcome::Stop { error: ErrorInfo::terminal(line.word(3), "it was stopped") },
+            "continue" => Outcome::ContinueAsNew { input: json(line.words.get(3)) },
             other => panic!("no such outcome: {other}"),
         }
     }
@@ -409,17 +331,10 @@ fn child(text: &str) -> ChildSpec {
     let mut parts = text.split(':');
     let mut spec = StartSpec::new(parts.next().unwrap_or("flow"), Payload::null());
     if let Some(key) = parts.next().filter(|key| !key.is_empty()) {
-        spec.key = Some(UniqueKey {
-            key: key.into(),
-            occupied: StatusSet::OPEN,
-            on_conflict: OnConflict::Reuse,
-        });
+        spec.key = Some(UniqueKey { key: key.into(), occupied: StatusSet::OPEN, on_conflict: OnConflict::Reuse });
     }
     if let Some(key) = parts.next() {
-        spec.concurrency = Some(Concurrency {
-            key: key.into(),
-            limit: 1,
-        });
+        spec.concurrency = Some(Concurrency { key: key.into(), limit: 1 });
     }
     ChildSpec { spec }
 }

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use abide_kernel::shard::{Answer, Dispatch, Output};
 use abide_kernel::transition::start::StartAnswer;
-use abide_kernel::{
-    After, ChildAnswer, ChildEnd, Fact, Phase, Row, Run, RunId, Started, Timestamp, WaitKind,
-};
+use abide_kernel::{After, ChildAnswer, ChildEnd, Fact, Phase, Row, Run, RunId, Started, Timestamp, WaitKind};
 
 use super::BASE;
 
@@ -28,10 +26,7 @@ impl Aliases {
     }
 
     pub fn of(&self, id: RunId) -> String {
-        self.names
-            .get(&id)
-            .cloned()
-            .unwrap_or_else(|| format!("unknown run {id}"))
+        self.names.get(&id).cloned().unwrap_or_else(|| format!("unknown run {id}"))
     }
 
     fn learn(&mut self, row: &Row) {
@@ -75,73 +70,44 @@ impl Aliases {
 
     fn fact(&self, fact: &Fact) -> String {
         let at = |cursor: u16| {
-            if cursor == 0 {
-                String::new()
-            } else {
-                format!("[{cursor}] ")
-            }
+            if cursor == 0 { String::new() } else { format!("[{cursor}] ") }
         };
         match fact {
             Fact::Started(started) => self.started(started),
             Fact::Pinned(pinned) => format!("pinned {}", pinned.step),
             Fact::Scheduled(s) => {
                 let step = s.step.as_deref().unwrap_or("(first)");
-                let when = s
-                    .visible_at
-                    .map_or(String::new(), |at| format!(" at {}", time(at)));
+                let when = s.visible_at.map_or(String::new(), |at| format!(" at {}", time(at)));
                 format!("{}scheduled {step} #{}{when}", at(s.cursor), s.turn)
             }
             Fact::Notified(turn) => format!("{}notified #{}", at(turn.cursor), turn.turn),
             Fact::Claimed(c) => {
-                let by =
-                    c.by.as_ref()
-                        .map_or(String::new(), |by| format!(" by {}", by.owner));
+                let by = c.by.as_ref().map_or(String::new(), |by| format!(" by {}", by.owner));
                 format!("{}claimed {}{by}", at(c.cursor), c.claim)
             }
             Fact::Heartbeat(beat) => format!("heartbeat {} until {}", beat.claim, time(beat.lease_until)),
             Fact::Expired(claim) => format!("{}expired {}", at(claim.cursor), claim.claim),
             Fact::Returned(claim) => format!("{}returned {}", at(claim.cursor), claim.claim),
             Fact::Completed(c) => {
-                let error = c
-                    .error
-                    .as_ref()
-                    .map_or(String::new(), |error| format!(" after {error}"));
-                format!(
-                    "{}completed {} {}{error}",
-                    at(c.cursor),
-                    c.claim,
-                    c.outcome.name()
-                )
+                let error = c.error.as_ref().map_or(String::new(), |error| format!(" after {error}"));
+                format!("{}completed {} {}{error}", at(c.cursor), c.claim, c.outcome.name())
             }
             Fact::Failed(f) => {
-                let retry = f
-                    .retry_at
-                    .map_or(String::new(), |at| format!(", retry at {}", time(at)));
+                let retry = f.retry_at.map_or(String::new(), |at| format!(", retry at {}", time(at)));
                 format!("{}failed {} {}{retry}", at(f.cursor), f.claim, f.error)
             }
             Fact::Applied(a) => {
-                let used = if a.consumed.is_empty() {
-                    String::new()
-                } else {
-                    format!(" used {:?}", a.consumed)
-                };
+                let used = if a.consumed.is_empty() { String::new() } else { format!(" used {:?}", a.consumed) };
                 format!("{}applied {}{used}", at(a.cursor), after(&a.then))
             }
             Fact::SignalReceived(signal) => format!("signal {} {}", signal.id, signal.name),
             Fact::Woken(woken) => format!("{}woken by {:?}", at(woken.cursor), woken.by).to_lowercase(),
             Fact::ChildStarted(child) => {
-                let key = child
-                    .key
-                    .as_ref()
-                    .map_or(String::new(), |key| format!(" key {key}"));
+                let key = child.key.as_ref().map_or(String::new(), |key| format!(" key {key}"));
                 format!("child {} {}{key}", self.of(child.child), child.workflow)
             }
             Fact::ChildAnswered(answered) => {
-                format!(
-                    "child {} {}",
-                    self.of(answered.child),
-                    self.child_answer(&answered.answer)
-                )
+                format!("child {} {}", self.of(answered.child), self.child_answer(&answered.answer))
             }
             Fact::ChildEnded(ended) => format!("child {} {}", self.of(ended.child), ended.status),
             Fact::ParentPurged => "parent purged".into(),
@@ -199,14 +165,8 @@ impl Aliases {
             Answer::Recorded { rev, .. } => format!("recorded rev {}", rev.0),
             Answer::Child(child) => format!("child {}", self.of(*child)),
             Answer::Ended(ending) => {
-                let result = ending
-                    .result
-                    .as_ref()
-                    .map_or(String::new(), |result| format!(" {}", result.text()));
-                let error = ending
-                    .error
-                    .as_ref()
-                    .map_or(String::new(), |error| format!(" {error}"));
+                let result = ending.result.as_ref().map_or(String::new(), |result| format!(" {}", result.text()));
+                let error = ending.error.as_ref().map_or(String::new(), |error| format!(" {error}"));
                 format!("{} ended {}{result}{error}", self.of(ending.run), ending.status)
             }
             Answer::Run(run, _) => self.run(run),
@@ -218,11 +178,7 @@ impl Aliases {
         let mut text = format!("{} {} state {}", self.of(run.id), run.status(), run.state.text());
         for cursor in &run.cursors {
             let step = cursor.step.as_deref().unwrap_or("(first)");
-            text.push_str(&format!(
-                ", {step} {} attempt {}",
-                phase(&cursor.phase),
-                cursor.retries + cursor.reclaims
-            ));
+            text.push_str(&format!(", {step} {} attempt {}", phase(&cursor.phase), cursor.retries + cursor.reclaims));
             if !cursor.awaits.is_empty() {
                 text.push_str(&format!(" awaits {}", cursor.awaits.join("+")));
             }
@@ -253,12 +209,7 @@ impl Aliases {
             dispatch.state.text()
         );
         for signal in &dispatch.signals {
-            text.push_str(&format!(
-                ", signal {} {} {}",
-                signal.id,
-                signal.name,
-                signal.payload.text()
-            ));
+            text.push_str(&format!(", signal {} {} {}", signal.id, signal.name, signal.payload.text()));
         }
         for child in &dispatch.children {
             let end = match &child.end {
@@ -290,9 +241,7 @@ fn after(then: &After) -> String {
                 WaitKind::Timer => "sleep".into(),
                 WaitKind::Children(barrier) => format!("wait for {} children", barrier.pending),
             };
-            let until = wait
-                .until
-                .map_or(String::new(), |at| format!(" until {}", time(at)));
+            let until = wait.until.map_or(String::new(), |at| format!(" until {}", time(at)));
             format!("{what}{until}")
         }
         After::Continue => "continue".into(),

@@ -37,55 +37,37 @@ pub(crate) fn audit(store: &Path, ledger: &Ledger) -> Result<Found> {
     let mut found = Found::default();
     for run in ledger.started.keys() {
         if !folded.contains_key(run) {
-            found
-                .lost
-                .push(format!("the start of {run} was acknowledged and is gone"));
+            found.lost.push(format!("the start of {run} was acknowledged and is gone"));
         }
     }
     for (run, key) in ledger.signals.keys() {
         if !folded.get(run).is_some_and(|folded| folded.dedup.contains(key)) {
-            found
-                .lost
-                .push(format!("signal {key} to {run} was acknowledged and is gone"));
+            found.lost.push(format!("signal {key} to {run} was acknowledged and is gone"));
         }
     }
     for (run, how) in &ledger.ended {
         if folded.get(run).is_none_or(|folded| ending(&folded.run) != *how) {
-            found
-                .lost
-                .push(format!("{run} was said to have ended as {how}, and has not"));
+            found.lost.push(format!("{run} was said to have ended as {how}, and has not"));
         }
     }
     for run in ledger.cancelled.keys() {
-        if folded
-            .get(run)
-            .is_none_or(|folded| folded.run.status() != Status::Cancelled)
-        {
-            found
-                .lost
-                .push(format!("the cancellation of {run} was acknowledged and is gone"));
+        if folded.get(run).is_none_or(|folded| folded.run.status() != Status::Cancelled) {
+            found.lost.push(format!("the cancellation of {run} was acknowledged and is gone"));
         }
     }
     for (id, folded) in &folded {
         if folded.ends > 1 {
-            found
-                .terminal_twice
-                .push(format!("{id} has {} terminal facts", folded.ends));
+            found.terminal_twice.push(format!("{id} has {} terminal facts", folded.ends));
         }
         if folded.overlaps > 0 {
-            found.lease_overlaps.push(format!(
-                "{id} was claimed {} times while it was claimed",
-                folded.overlaps
-            ));
+            found.lease_overlaps.push(format!("{id} was claimed {} times while it was claimed", folded.overlaps));
         }
         found.open += u64::from(folded.run.end.is_none() && !folded.run.is_reservation());
         let indexed = reader.read_run(folded.run.id)?;
         if let Some(indexed) = indexed.filter(|indexed| indexed.run.rev == folded.run.rev)
             && serde_json::to_string(&indexed.run)? != serde_json::to_string(&folded.run)?
         {
-            found
-                .mismatches
-                .push(format!("{id}: its index row is not the fold of its journal"));
+            found.mismatches.push(format!("{id}: its index row is not the fold of its journal"));
         }
     }
     Ok(found)
@@ -93,10 +75,7 @@ pub(crate) fn audit(store: &Path, ledger: &Ledger) -> Result<Found> {
 
 /// How a run ended, in the words of the process.
 pub(crate) fn ending(run: &Run) -> String {
-    let result = run
-        .result
-        .as_ref()
-        .map_or("-".to_owned(), |result| result.text().to_owned());
+    let result = run.result.as_ref().map_or("-".to_owned(), |result| result.text().to_owned());
     format!("{} {result}", run.status())
 }
 
@@ -128,12 +107,7 @@ fn fold(reader: &mut dyn Reader) -> Result<BTreeMap<String, Folded>> {
                     }
                     std::collections::btree_map::Entry::Vacant(entry) => {
                         let run = Run::begin(&row).with_context(|| format!("{} does not begin", row.run))?;
-                        entry.insert(Folded {
-                            run,
-                            ends: 0,
-                            overlaps: 0,
-                            dedup: Vec::new(),
-                        })
+                        entry.insert(Folded { run, ends: 0, overlaps: 0, dedup: Vec::new() })
                     }
                 };
                 for fact in &row.facts {
@@ -148,28 +122,21 @@ fn fold(reader: &mut dyn Reader) -> Result<BTreeMap<String, Folded>> {
             }
         }
     }
-    Ok(folded
-        .into_iter()
-        .map(|(id, folded)| (id.to_string(), folded))
-        .collect())
+    Ok(folded.into_iter().map(|(id, folded)| (id.to_string(), folded)).collect())
 }
 
 impl Folded {
     /// Looks at the facts of a row before they are folded: a claim on a cursor that is claimed is an overlap.
     fn count(&mut self, facts: &[Fact]) {
-        let mut held = matches!(
-            self.run.cursors.first().map(|cursor| &cursor.phase),
-            Some(abide_kernel::Phase::Claimed(_))
-        );
+        let mut held =
+            matches!(self.run.cursors.first().map(|cursor| &cursor.phase), Some(abide_kernel::Phase::Claimed(_)));
         for fact in facts {
             match fact {
                 Fact::Claimed(_) if held => self.overlaps += 1,
                 Fact::Claimed(_) => held = true,
-                Fact::Completed(_)
-                | Fact::Failed(_)
-                | Fact::Expired(_)
-                | Fact::Returned(_)
-                | Fact::Ended(_) => held = false,
+                Fact::Completed(_) | Fact::Failed(_) | Fact::Expired(_) | Fact::Returned(_) | Fact::Ended(_) => {
+                    held = false
+                }
                 _ => {}
             }
         }
@@ -187,16 +154,10 @@ pub(crate) fn lose_index(store: &Path) -> Result<u64> {
         connection.execute_batch("DELETE FROM run; UPDATE shard SET watermark = 0;")?;
     }
     // An engine without workers opens, rebuilds and writes the index rows again.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let url = format!("sqlite:{}", store.display());
-        let engine = abide::Engine::open(&url)
-            .node("rebuild")
-            .queue("nobody", 1)
-            .start()
-            .await?;
+        let engine = abide::Engine::open(&url).node("rebuild").queue("nobody", 1).start().await?;
         engine.stop(std::time::Duration::from_secs(5)).await;
         anyhow::Ok(())
     })?;
@@ -207,9 +168,7 @@ pub(crate) fn lose_index(store: &Path) -> Result<u64> {
         let same_past = after.get(id).is_some_and(|now| now.run.rev >= folded.run.rev);
         let rebuilt = after.get(id).map(|now| (&now.run, reader.read_run(now.run.id)));
         let same_now = match rebuilt {
-            Some((run, Ok(Some(stored)))) => {
-                serde_json::to_string(&stored.run)? == serde_json::to_string(run)?
-            }
+            Some((run, Ok(Some(stored)))) => serde_json::to_string(&stored.run)? == serde_json::to_string(run)?,
             _ => false,
         };
         mismatches += u64::from(!same_past || !same_now);

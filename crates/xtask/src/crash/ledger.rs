@@ -59,12 +59,7 @@ impl Ledger {
         self.terminal_twice += found.terminal_twice.len() as u64;
         self.lease_overlaps += found.lease_overlaps.len() as u64;
         self.rebuild_mismatches += found.mismatches.len() as u64;
-        for list in [
-            &found.lost,
-            &found.terminal_twice,
-            &found.lease_overlaps,
-            &found.mismatches,
-        ] {
+        for list in [&found.lost, &found.terminal_twice, &found.lease_overlaps, &found.mismatches] {
             self.problems.extend(list.iter().take(5).cloned());
         }
     }

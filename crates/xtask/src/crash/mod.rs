@@ -55,10 +55,7 @@ struct Harness<'a> {
 }
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
-    let dir = tempfile::Builder::new()
-        .prefix("abide-crash-")
-        .tempdir_in(".")
-        .context("making a directory here")?;
+    let dir = tempfile::Builder::new().prefix("abide-crash-").tempdir_in(".").context("making a directory here")?;
     let store = dir.path().join("crash.db");
     let mut harness = Harness {
         options,
@@ -99,11 +96,7 @@ impl Harness<'_> {
         // Named points and moments by chance take turns; every point has its turn again and again.
         let point = (cycle % 2 == 0).then(|| POINTS[(cycle / 2) as usize % POINTS.len()]);
         if let Some(point) = point {
-            let count = if point.ends_with("opened") {
-                1
-            } else {
-                self.chance.u64(20..200)
-            };
+            let count = if point.ends_with("opened") { 1 } else { self.chance.u64(20..200) };
             self.life(cycle, Some((point, count)))?;
         }
         while self.ledger.acknowledged() - before < ACKNOWLEDGED_MIN {
@@ -120,9 +113,7 @@ impl Harness<'_> {
         let enough = self.ledger.acknowledged() + ACKNOWLEDGED_MIN;
         let mut deadline = point.is_none().then(|| began + CYCLE_MAX);
         loop {
-            let wait = deadline.map_or(CYCLE_MAX, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
+            let wait = deadline.map_or(CYCLE_MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
             match lines.recv_timeout(wait) {
                 Ok(line) => self.ledger.note(&line),
                 Err(RecvTimeoutError::Timeout) => break,
@@ -137,9 +128,7 @@ impl Harness<'_> {
             }
             if began.elapsed() > CYCLE_MAX {
                 let _ = child.kill();
-                bail!(
-                    "cycle {cycle}: the process neither died nor progressed for {CYCLE_MAX:?} (point {point:?})"
-                );
+                bail!("cycle {cycle}: the process neither died nor progressed for {CYCLE_MAX:?} (point {point:?})");
             }
         }
         let struck = child.try_wait().context("looking at the process")?;
@@ -160,19 +149,10 @@ impl Harness<'_> {
 
     fn spawn(&self, seed: u64, point: Option<(&str, u64)>, drain: bool) -> Result<(Child, Receiver<String>)> {
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        command
-            .arg("crash-worker")
-            .arg("--store")
-            .arg(self.store)
-            .arg("--seed")
-            .arg(seed.to_string());
+        command.arg("crash-worker").arg("--store").arg(self.store).arg("--seed").arg(seed.to_string());
         command.arg("--shards").arg(self.options.shards.to_string());
         if let Some((point, count)) = point {
-            command
-                .arg("--point")
-                .arg(point)
-                .arg("--count")
-                .arg(count.to_string());
+            command.arg("--point").arg(point).arg("--count").arg(count.to_string());
         }
         if let Some(sabotage) = &self.options.sabotage {
             command.arg("--sabotage").arg(sabotage);
@@ -180,11 +160,7 @@ impl Harness<'_> {
         if drain {
             command.arg("--drain");
         }
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting the process")?;
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting the process")?;
         let stdout = child.stdout.take().context("the process has an output")?;
         let (sender, receiver) = channel();
         std::thread::spawn(move || {
@@ -210,9 +186,7 @@ impl Harness<'_> {
         }
         let status = child.wait().context("waiting for the process")?;
         if !status.success() {
-            self.ledger
-                .problems
-                .push(format!("the last process ended with {status}"));
+            self.ledger.problems.push(format!("the last process ended with {status}"));
         }
         let found = audit::audit(self.store, &self.ledger)?;
         self.ledger.unfinished = found.open;
@@ -226,12 +200,8 @@ impl Harness<'_> {
         for problem in ledger.problems.iter().take(20) {
             eprintln!("problem: {problem}");
         }
-        let unstruck: Vec<&String> = self
-            .by_point
-            .iter()
-            .filter(|(_, kills)| **kills == 0)
-            .map(|(point, _)| point)
-            .collect();
+        let unstruck: Vec<&String> =
+            self.by_point.iter().filter(|(_, kills)| **kills == 0).map(|(point, _)| point).collect();
         println!(
             "{}",
             json!({
@@ -247,11 +217,8 @@ impl Harness<'_> {
                 "unfinished": ledger.unfinished,
             })
         );
-        let wrong = ledger.lost
-            + ledger.terminal_twice
-            + ledger.lease_overlaps
-            + ledger.rebuild_mismatches
-            + ledger.unfinished;
+        let wrong =
+            ledger.lost + ledger.terminal_twice + ledger.lease_overlaps + ledger.rebuild_mismatches + ledger.unfinished;
         if wrong > 0 {
             bail!("{wrong} things are not as they were promised");
         }

@@ -42,10 +42,7 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
     if options.sabotage.is_some() {
         points::sabotage_ack_before_commit();
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(options))
 }
 
@@ -110,11 +107,7 @@ async fn load(client: &Client, notes: &Notes, mut chance: fastrand::Rng) -> Resu
             6 => client.start("flaky", &0u32).await?,
             7 => {
                 let key = format!("k{}", chance.u32(0..20));
-                let start = client
-                    .start("plain", &0u32)
-                    .key(&key)
-                    .on_conflict(OnConflict::Reuse)
-                    .concurrency(&key, 1);
+                let start = client.start("plain", &0u32).key(&key).on_conflict(OnConflict::Reuse).concurrency(&key, 1);
                 start.occupied(StatusSet::OPEN).await?
             }
             _ => client.start("signalled", &Vec::<u32>::new()).await?,
@@ -154,10 +147,7 @@ async fn signal(run: &RunHandle, notes: &Notes, id: &str, number: u32) -> Result
 async fn feed(client: &Client) -> Result<()> {
     let mut filter = Filter::default();
     filter.statuses = vec![Status::AwaitingSignal];
-    let mut page = Page {
-        most: 200,
-        before: None,
-    };
+    let mut page = Page { most: 200, before: None };
     loop {
         let runs = client.list(&filter, &page)?;
         let Some(last) = runs.last() else { return Ok(()) };
@@ -174,28 +164,14 @@ async fn feed(client: &Client) -> Result<()> {
 /// Waits until nothing is open any more.
 async fn drain(client: &Client) -> Result<()> {
     let mut filter = Filter::default();
-    filter.statuses = Status::ALL
-        .into_iter()
-        .filter(|status| !status.is_terminal())
-        .collect();
+    filter.statuses = Status::ALL.into_iter().filter(|status| !status.is_terminal()).collect();
     loop {
         feed(client).await?;
-        let open = client.list(
-            &filter,
-            &Page {
-                most: 1,
-                before: None,
-            },
-        )?;
+        let open = client.list(&filter, &Page { most: 1, before: None })?;
         let Some(first) = open.first() else { return Ok(()) };
         let ended = client.run(first.run);
         let _ = tokio::time::timeout(Duration::from_secs(20), ended.result::<serde_json::Value>())
             .await
-            .with_context(|| {
-                format!(
-                    "{} does not end: it is {} at {:?}",
-                    first.run, first.status, first.step
-                )
-            })?;
+            .with_context(|| format!("{} does not end: it is {} at {:?}", first.run, first.status, first.step))?;
     }
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use abide::{
-    Join, Machine, RetryPolicy, StepError, await_signal, child, done, next, replay, sleep, spawn, stop,
-};
+use abide::{Join, Machine, RetryPolicy, StepError, await_signal, child, done, next, replay, sleep, spawn, stop};
 
 /// Five plain steps.
 pub(crate) fn plain() -> Machine<u32> {
@@ -22,27 +20,19 @@ pub(crate) fn signalled() -> Machine<Vec<u32>> {
         seen.extend(ctx.signals::<u32>("go")?);
         seen.sort_unstable();
         seen.dedup();
-        if seen.len() >= 2 {
-            Ok(done(&seen))
-        } else {
-            Ok(await_signal("go", Vec::<u32>::new()))
-        }
+        if seen.len() >= 2 { Ok(done(&seen)) } else { Ok(await_signal("go", Vec::<u32>::new())) }
     })
 }
 
 /// Sleeps a little, twice, and once does real waiting inside a step.
 pub(crate) fn timed() -> Machine<u32> {
     Machine::<u32>::new("timed")
-        .step("nap", async |_, n: u32| {
-            Ok(sleep(Duration::from_millis(20), n + 1).then("work"))
-        })
+        .step("nap", async |_, n: u32| Ok(sleep(Duration::from_millis(20), n + 1).then("work")))
         .step("work", async |_, n: u32| {
             tokio::time::sleep(Duration::from_millis(2)).await;
             Ok(next("again", n + 1))
         })
-        .step("again", async |_, n: u32| {
-            Ok(sleep(Duration::from_millis(5), n + 1).then("end"))
-        })
+        .step("again", async |_, n: u32| Ok(sleep(Duration::from_millis(5), n + 1).then("end")))
         .step("end", async |_, n: u32| Ok(done(&n)))
 }
 
@@ -51,47 +41,27 @@ pub(crate) fn parent() -> Machine<u32> {
     Machine::<u32>::new("parent")
         .step("fan", async |ctx, n: u32| {
             let key = format!("child-of-{}", ctx.run_id());
-            let children = [
-                child("plain", &0u32),
-                child("plain", &1u32),
-                child("flaky", &0u32),
-                child("plain", &2u32).key(&key),
-            ];
+            let children =
+                [child("plain", &0u32), child("plain", &1u32), child("flaky", &0u32), child("plain", &2u32).key(&key)];
             Ok(spawn(children, "join", n).join(Join::AllTerminal))
         })
         .step("join", async |ctx, _| {
-            let ended = ctx
-                .children()
-                .iter()
-                .filter(|child| child.status().is_some())
-                .count();
-            if ended == 4 {
-                Ok(done(&ended))
-            } else {
-                Ok(stop(StepError::new(format!("{ended} of 4 children ended"))))
-            }
+            let ended = ctx.children().iter().filter(|child| child.status().is_some()).count();
+            if ended == 4 { Ok(done(&ended)) } else { Ok(stop(StepError::new(format!("{ended} of 4 children ended")))) }
         })
 }
 
 /// Fails twice, then goes on; its retries come from a policy.
 pub(crate) fn flaky() -> Machine<u32> {
     Machine::<u32>::new("flaky")
-        .retry(RetryPolicy {
-            retries_max: Some(10),
-            ..RetryPolicy::exponential(1)
-        })
+        .retry(RetryPolicy { retries_max: Some(10), ..RetryPolicy::exponential(1) })
         .step("try", async |ctx, n: u32| {
-            if ctx.retries() < 2 {
-                Err(StepError::new("not yet"))
-            } else {
-                Ok(next("end", n + ctx.retries()))
-            }
+            if ctx.retries() < 2 { Err(StepError::new("not yet")) } else { Ok(next("end", n + ctx.retries())) }
         })
-        .step("end", async |ctx, n: u32| {
-            if ctx.retries() < 1 {
-                Ok(replay(n, Duration::from_millis(1)))
-            } else {
-                Ok(done(&n))
-            }
-        })
+        .step(
+            "end",
+            async |ctx, n: u32| {
+                if ctx.retries() < 1 { Ok(replay(n, Duration::from_millis(1))) } else { Ok(done(&n)) }
+            },
+        )
 }

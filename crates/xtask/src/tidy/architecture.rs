@@ -89,11 +89,7 @@ fn invariants(text: &str) -> Vec<Invariant> {
     let mut is_open = false;
     for (line, content) in prose(text) {
         if let Some(number) = invariant_number(content) {
-            found.push(Invariant {
-                number,
-                line,
-                text: content.to_owned(),
-            });
+            found.push(Invariant { number, line, text: content.to_owned() });
             is_open = true;
         } else if content.trim().is_empty() || content.starts_with('#') {
             is_open = false;
@@ -139,9 +135,7 @@ fn check_type(span: &str, names: &Names) -> Option<String> {
         return None;
     }
     if !names.types.contains(of_type) {
-        return Some(format!(
-            "`{span}` names the type {of_type}, found no such definition"
-        ));
+        return Some(format!("`{span}` names the type {of_type}, found no such definition"));
     }
     let unknown = segments.find(|segment| !names.all.contains(*segment))?;
     Some(format!("`{span}` names {unknown}, found nothing of that name"))
@@ -164,10 +158,7 @@ mod tests {
         let source = "pub struct Run; enum Phase { Leased } impl Run { fn check() {} }\n\
                       /* fn only_in_a_comment() {} */\n\
                       #[test]\nfn nothing_leaves_early() {}\n#[test]\nfn time_is_given() {}\n";
-        shown(&check(&Tree::of(&[
-            ("ARCHITECTURE.md", page),
-            ("crates/kernel/src/lib.rs", source),
-        ])))
+        shown(&check(&Tree::of(&[("ARCHITECTURE.md", page), ("crates/kernel/src/lib.rs", source)])))
     }
 
     #[test]
@@ -182,23 +173,14 @@ mod tests {
     #[test]
     fn an_invariant_without_a_test_is_refused() {
         let found = check_page("**I1** One.\n**I2** Two (test: `time_is_given`).\n");
-        assert_eq!(
-            found,
-            ["ARCHITECTURE.md:1: I1 names no test; end it with (test: `name_of_the_test`)"]
-        );
-        assert_eq!(
-            check_page("**I1** One.\n\nAnother paragraph (test: `time_is_given`).\n").len(),
-            1
-        );
+        assert_eq!(found, ["ARCHITECTURE.md:1: I1 names no test; end it with (test: `name_of_the_test`)"]);
+        assert_eq!(check_page("**I1** One.\n\nAnother paragraph (test: `time_is_given`).\n").len(), 1);
     }
 
     #[test]
     fn a_test_that_does_not_exist_is_refused() {
         let found = check_page("**I1** One (tests: `time_is_given`, `only_in_a_comment`).");
-        assert_eq!(
-            found,
-            ["ARCHITECTURE.md:1: I1 names the test `only_in_a_comment`, found no such function"]
-        );
+        assert_eq!(found, ["ARCHITECTURE.md:1: I1 names the test `only_in_a_comment`, found no such function"]);
     }
 
     #[test]

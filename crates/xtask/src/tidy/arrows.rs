@@ -24,10 +24,7 @@ const ARROWS: &[(&str, MayUse)] = &[
     ("protocol", MayUse::Only(&["kernel"])),
     // The runtime and its store come with the feature `embedded`.
     ("sdk", MayUse::Only(&["kernel", "protocol", "runtime", "store"])),
-    (
-        "server",
-        MayUse::Only(&["kernel", "protocol", "runtime", "store"]),
-    ),
+    ("server", MayUse::Only(&["kernel", "protocol", "runtime", "store"])),
     ("cli", MayUse::AllButDeveloperTools),
     ("sim", MayUse::AllButDeveloperTools),
     ("xtask", MayUse::AllButDeveloperTools),
@@ -67,10 +64,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let root = tree.text("Cargo.toml").and_then(|text| DeTable::parse(text).ok());
     let mut manifests = Vec::new();
     for (path, text) in tree.texts() {
-        let Some(folder) = path
-            .strip_prefix("crates/")
-            .and_then(|rest| rest.strip_suffix("/Cargo.toml"))
-        else {
+        let Some(folder) = path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) else {
             continue;
         };
         match DeTable::parse(text) {
@@ -82,10 +76,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
             }
         }
     }
-    let folders: BTreeMap<&str, &str> = manifests
-        .iter()
-        .map(|manifest| (manifest.package.as_str(), manifest.folder))
-        .collect();
+    let folders: BTreeMap<&str, &str> =
+        manifests.iter().map(|manifest| (manifest.package.as_str(), manifest.folder)).collect();
     for manifest in &manifests {
         violations.extend(check_manifest(manifest, &folders));
     }
@@ -119,24 +111,14 @@ fn check_manifest(manifest: &Manifest<'_>, folders: &BTreeMap<&str, &str>) -> Ve
 
 type Table<'t> = Spanned<DeTable<'t>>;
 
-fn read<'t>(
-    path: &'t str,
-    folder: &'t str,
-    text: &str,
-    table: &Table<'_>,
-    root: Option<&Table<'_>>,
-) -> Manifest<'t> {
+fn read<'t>(path: &'t str, folder: &'t str, text: &str, table: &Table<'_>, root: Option<&Table<'_>>) -> Manifest<'t> {
     let table = table.get_ref();
-    let package = sub_table(table, "package")
-        .and_then(|package| string(package, "name"))
-        .unwrap_or(folder);
+    let package = sub_table(table, "package").and_then(|package| string(package, "name")).unwrap_or(folder);
     let shared = root
         .and_then(|root| sub_table(root.get_ref(), "workspace"))
         .and_then(|workspace| sub_table(workspace, "dependencies"));
     // Dependencies of one platform are dependencies.
-    let platforms = sub_table(table, "target")
-        .into_iter()
-        .flat_map(|target| target.values());
+    let platforms = sub_table(table, "target").into_iter().flat_map(|target| target.values());
     let places = std::iter::once(table).chain(platforms.filter_map(|platform| platform.get_ref().as_table()));
     let mut dependencies = Vec::new();
     for place in places {
@@ -147,30 +129,17 @@ fn read<'t>(
         ] {
             for (key, value) in sub_table(place, section).into_iter().flatten() {
                 let package = package_of(key.get_ref(), value.get_ref(), shared).to_owned();
-                dependencies.push(Dependency {
-                    package,
-                    purpose,
-                    line: line_at(text, key.span().start),
-                });
+                dependencies.push(Dependency { package, purpose, line: line_at(text, key.span().start) });
             }
         }
     }
-    Manifest {
-        path,
-        folder,
-        package: package.to_owned(),
-        dependencies,
-    }
+    Manifest { path, folder, package: package.to_owned(), dependencies }
 }
 
 /// A dependency may be renamed where it is used or, when it is inherited, in the workspace.
 fn package_of<'t>(key: &'t str, value: &'t DeValue<'_>, shared: Option<&'t DeTable<'_>>) -> &'t str {
     let renamed = |value: &'t DeValue<'_>| value.as_table().and_then(|table| string(table, "package"));
-    let inherited = || {
-        shared
-            .and_then(|shared| shared.get(key))
-            .and_then(|value| renamed(value.get_ref()))
-    };
+    let inherited = || shared.and_then(|shared| shared.get(key)).and_then(|value| renamed(value.get_ref()));
     renamed(value).or_else(inherited).unwrap_or(key)
 }
 
@@ -194,22 +163,14 @@ mod tests {
     #[test]
     fn the_arrows_of_the_design_are_allowed() {
         let cli = "[package]\nname = \"abide-cli\"\n[dependencies]\nabide-store = {}\nabide-kernel = {}\n";
-        let tree = Tree::of(&[
-            KERNEL,
-            ("crates/store/Cargo.toml", STORE),
-            ("crates/cli/Cargo.toml", cli),
-        ]);
+        let tree = Tree::of(&[KERNEL, ("crates/store/Cargo.toml", STORE), ("crates/cli/Cargo.toml", cli)]);
         assert!(check(&tree).is_empty());
     }
 
     #[test]
     fn an_arrow_against_the_design_is_refused_at_its_line() {
-        let kernel =
-            "[package]\nname = \"abide-kernel\"\n\n[dependencies]\nserde = \"1\"\nabide-store = {}\n";
-        let tree = Tree::of(&[
-            ("crates/kernel/Cargo.toml", kernel),
-            ("crates/store/Cargo.toml", STORE),
-        ]);
+        let kernel = "[package]\nname = \"abide-kernel\"\n\n[dependencies]\nserde = \"1\"\nabide-store = {}\n";
+        let tree = Tree::of(&[("crates/kernel/Cargo.toml", kernel), ("crates/store/Cargo.toml", STORE)]);
         assert_eq!(
             shown(&check(&tree)),
             ["crates/kernel/Cargo.toml:6: kernel may not use store; move the code, not the arrow"]
@@ -218,8 +179,7 @@ mod tests {
 
     #[test]
     fn a_renamed_or_platform_or_build_dependency_is_still_an_arrow() {
-        let root =
-            "[workspace.dependencies]\ndisk = { package = \"abide-store\", path = \"crates/store\" }\n";
+        let root = "[workspace.dependencies]\ndisk = { package = \"abide-store\", path = \"crates/store\" }\n";
         for dependency in [
             "[dependencies]\ndisk.workspace = true",
             "[dependencies]\nother = { package = \"abide-store\" }",
@@ -242,16 +202,8 @@ mod tests {
         let sim = ("crates/sim/Cargo.toml", "[package]\nname = \"abide-sim\"\n");
         let kernel = "[package]\nname = \"abide-kernel\"\n\
                       [dev-dependencies]\nabide-sim = {}\nabide-store = {}\nxtask = {}\n";
-        let tree = Tree::of(&[
-            xtask,
-            sim,
-            ("crates/kernel/Cargo.toml", kernel),
-            ("crates/store/Cargo.toml", STORE),
-        ]);
-        assert_eq!(
-            shown(&check(&tree)),
-            ["crates/kernel/Cargo.toml:6: kernel may not use xtask, not even in tests"]
-        );
+        let tree = Tree::of(&[xtask, sim, ("crates/kernel/Cargo.toml", kernel), ("crates/store/Cargo.toml", STORE)]);
+        assert_eq!(shown(&check(&tree)), ["crates/kernel/Cargo.toml:6: kernel may not use xtask, not even in tests"]);
     }
 
     #[test]

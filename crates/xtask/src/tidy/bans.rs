@@ -32,8 +32,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
 }
 
 fn has_word(line: &str, word: &str) -> bool {
-    line.split(|sign: char| !sign.is_alphanumeric() && sign != '_')
-        .any(|found| found == word)
+    line.split(|sign: char| !sign.is_alphanumeric() && sign != '_').any(|found| found == word)
 }
 
 #[cfg(test)]
@@ -58,9 +57,7 @@ mod tests {
             ["todo", "dbg", "unimplemented"]
                 .iter()
                 .zip(2..)
-                .map(|(name, line)| format!(
-                    "{PATH}:{line}: {name}! is for unfinished code; finish it or take it out"
-                ))
+                .map(|(name, line)| format!("{PATH}:{line}: {name}! is for unfinished code; finish it or take it out"))
                 .collect::<Vec<_>>()
         );
     }
@@ -68,10 +65,7 @@ mod tests {
     #[test]
     fn notes_to_nobody_are_refused_also_in_comments() {
         for word in WORDS {
-            assert_eq!(
-                check(&Tree::of(&[(PATH, &format!("// {word}: later\n"))])).len(),
-                1
-            );
+            assert_eq!(check(&Tree::of(&[(PATH, &format!("// {word}: later\n"))])).len(), 1);
             assert!(check(&Tree::of(&[(PATH, &format!("// {word}L\n"))])).is_empty());
         }
     }

@@ -16,20 +16,13 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| is_document(path)) {
         for (line, content) in prose(text) {
-            for named in code_spans(content)
-                .filter_map(repository_path)
-                .filter(|named| !tree.has(named))
-            {
+            for named in code_spans(content).filter_map(repository_path).filter(|named| !tree.has(named)) {
                 let message = format!("`{named}` does not exist; write the path from the root");
                 violations.push(Violation::new(path, line, message));
             }
             for target in link_targets(content) {
                 if !resolves(tree, path, &target) {
-                    violations.push(Violation::new(
-                        path,
-                        line,
-                        format!("the link to {target} leads nowhere"),
-                    ));
+                    violations.push(Violation::new(path, line, format!("the link to {target} leads nowhere")));
                 }
             }
         }
@@ -44,17 +37,14 @@ fn is_document(path: &str) -> bool {
 /// The path that a code span names, if it names one: `crates/a/src/b.rs::item` and `crates/a/src/b.rs:7` name
 /// a file.
 fn repository_path(span: &str) -> Option<&str> {
-    let path = span
-        .split(':')
-        .next()
-        .filter(|_| !NO_PLAIN_PATH.iter().any(|sign| span.contains(sign)))?;
+    let path = span.split(':').next().filter(|_| !NO_PLAIN_PATH.iter().any(|sign| span.contains(sign)))?;
     let path = path.strip_prefix("./").unwrap_or(path);
     // From the root of a machine or a user's home: not ours.
     if path.starts_with(['/', '~']) || !path.contains('/') {
         return None;
     }
-    let looks_ours = ENDINGS.iter().any(|ending| path.ends_with(ending))
-        || FOLDERS.iter().any(|folder| path.starts_with(folder));
+    let looks_ours =
+        ENDINGS.iter().any(|ending| path.ends_with(ending)) || FOLDERS.iter().any(|folder| path.starts_with(folder));
     looks_ours.then_some(path)
 }
 
@@ -107,23 +97,14 @@ mod tests {
             check_readme("one\nsee `crates/kernel/src/bounds.rs`"),
             ["README.md:2: `crates/kernel/src/bounds.rs` does not exist; write the path from the root"]
         );
-        assert_eq!(
-            check_readme("`crates/nothing` and `kernel/limits.rs` and `../shared/design.md`").len(),
-            3
-        );
+        assert_eq!(check_readme("`crates/nothing` and `kernel/limits.rs` and `../shared/design.md`").len(), 3);
     }
 
     #[test]
     fn a_dead_link_is_reported() {
-        assert_eq!(
-            check_readme("[a](docs/none.md)"),
-            ["README.md:1: the link to docs/none.md leads nowhere"]
-        );
+        assert_eq!(check_readme("[a](docs/none.md)"), ["README.md:1: the link to docs/none.md leads nowhere"]);
         assert_eq!(check_readme("[a](../outside.md)").len(), 1);
         let tree = Tree::of(&[("docs/a/b.md", "[c](../c.md) [d](d.md)"), ("docs/c.md", "")]);
-        assert_eq!(
-            shown(&check(&tree)),
-            ["docs/a/b.md:1: the link to d.md leads nowhere"]
-        );
+        assert_eq!(shown(&check(&tree)), ["docs/a/b.md:1: the link to d.md leads nowhere"]);
     }
 }

@@ -4,11 +4,7 @@
 use super::tree::{Tree, Violation};
 
 // The marks are put together here, or this file would break its own rule.
-const MACHINE_PATHS: &[&str] = &[
-    concat!("/wo", "rk/"),
-    concat!("/ro", "ot/"),
-    concat!("/ho", "me/"),
-];
+const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
 /// How addresses of registries and settings that point to another one are recognised.
 const REGISTRY_MARKS: &[&str] = &[
@@ -24,10 +20,7 @@ const REGISTRY_MARKS: &[&str] = &[
 ];
 
 /// What cargo writes for every package of the public registry, whatever mirror it came from.
-const PUBLIC_SOURCE: &str = concat!(
-    "source = \"registry",
-    "+https://github.com/rust-lang/crates.io-index\""
-);
+const PUBLIC_SOURCE: &str = concat!("source = \"registry", "+https://github.com/rust-lang/crates.io-index\"");
 
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -43,25 +36,20 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
 
 fn complaint(path: &str, line: &str) -> Option<String> {
     if let Some(found) = MACHINE_PATHS.iter().find(|mark| has_absolute(line, mark)) {
-        return Some(format!(
-            "{found} is a path of one machine; write it from the root of the repository"
-        ));
+        return Some(format!("{found} is a path of one machine; write it from the root of the repository"));
     }
     if path.ends_with("Cargo.lock") && line.starts_with("source = ") {
         return (line != PUBLIC_SOURCE).then(|| format!("expected a package of crates.io, found {line}"));
     }
     let found = REGISTRY_MARKS.iter().find(|mark| line.contains(**mark))?;
-    Some(format!(
-        "{found} points to a registry; keep that in your own cargo settings"
-    ))
+    Some(format!("{found} points to a registry; keep that in your own cargo settings"))
 }
 
 /// Whether the path stands there as the beginning of one: `docs/x/` and `https://host/x/` go on from
 /// something.
 fn has_absolute(line: &str, path: &str) -> bool {
-    line.match_indices(path).any(|(at, _)| {
-        !line[..at].ends_with(|before: char| before.is_alphanumeric() || "_-.~/*>})".contains(before))
-    })
+    line.match_indices(path)
+        .any(|(at, _)| !line[..at].ends_with(|before: char| before.is_alphanumeric() || "_-.~/*>})".contains(before)))
 }
 
 #[cfg(test)]
@@ -93,11 +81,7 @@ mod tests {
     fn a_registry_is_refused_in_settings_and_in_the_lock() {
         for mark in REGISTRY_MARKS {
             let text = format!("url = \"{mark}://mirror\"\n");
-            assert_eq!(
-                check(&Tree::of(&[(".cargo/config.toml", &text)])).len(),
-                1,
-                "{mark}"
-            );
+            assert_eq!(check(&Tree::of(&[(".cargo/config.toml", &text)])).len(), 1, "{mark}");
         }
         let foreign = "source = \"git+https://example.org/x\"\n";
         assert_eq!(check(&Tree::of(&[("Cargo.lock", foreign)])).len(), 1);

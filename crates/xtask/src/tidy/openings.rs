@@ -8,27 +8,18 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
         .filter(|(path, _)| is_source(path))
         .filter(|(_, text)| !opens_with_purpose(text))
         .map(|(path, _)| {
-            Violation::new(
-                path,
-                1,
-                "expected a first line `//! …` that says what the file is for; write it",
-            )
+            Violation::new(path, 1, "expected a first line `//! …` that says what the file is for; write it")
         })
         .collect()
 }
 
 /// Files in `crates/<crate>/src/`, at any depth.
 fn is_source(path: &str) -> bool {
-    path.strip_prefix("crates/")
-        .and_then(|rest| rest.split_once('/'))
-        .is_some_and(|(_, rest)| rest.starts_with("src/"))
+    path.strip_prefix("crates/").and_then(|rest| rest.split_once('/')).is_some_and(|(_, rest)| rest.starts_with("src/"))
 }
 
 fn opens_with_purpose(text: &str) -> bool {
-    text.lines()
-        .next()
-        .and_then(|line| line.strip_prefix("//!"))
-        .is_some_and(|purpose| !purpose.trim().is_empty())
+    text.lines().next().and_then(|line| line.strip_prefix("//!")).is_some_and(|purpose| !purpose.trim().is_empty())
 }
 
 #[cfg(test)]
@@ -47,18 +38,11 @@ mod tests {
 
     #[test]
     fn a_file_without_a_purpose_is_refused() {
-        for text in [
-            "",
-            "use x;\n//! Late.\n",
-            "//!\n//! An empty first line.\n",
-            "/// Of the next item.\n",
-            "\n//! Late.\n",
-        ] {
+        for text in
+            ["", "use x;\n//! Late.\n", "//!\n//! An empty first line.\n", "/// Of the next item.\n", "\n//! Late.\n"]
+        {
             let found = check(&Tree::of(&[("crates/store/src/sqlite/append.rs", text)]));
-            assert!(
-                shown(&found)[0].starts_with("crates/store/src/sqlite/append.rs:1: "),
-                "{text:?}"
-            );
+            assert!(shown(&found)[0].starts_with("crates/store/src/sqlite/append.rs:1: "), "{text:?}");
         }
     }
 }

@@ -38,10 +38,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
         .filter(|(path, _)| path.starts_with(KERNEL))
         .map(|(path, text)| (path, Code::product(text)))
         .collect();
-    let test_modules: BTreeSet<String> = sources
-        .iter()
-        .flat_map(|(path, code)| module_paths(path, code))
-        .collect();
+    let test_modules: BTreeSet<String> = sources.iter().flat_map(|(path, code)| module_paths(path, code)).collect();
     for (path, code) in &sources {
         if test_modules.iter().any(|module| is_of_module(path, module)) {
             continue;
@@ -63,15 +60,11 @@ fn module_paths(path: &str, code: &Code) -> Vec<String> {
         "lib.rs" | "mod.rs" => folder,
         _ => path.strip_suffix(".rs").unwrap_or(path),
     };
-    code.test_modules
-        .iter()
-        .map(|name| format!("{home}/{name}"))
-        .collect()
+    code.test_modules.iter().map(|name| format!("{home}/{name}")).collect()
 }
 
 fn is_of_module(path: &str, module: &str) -> bool {
-    path.strip_prefix(module)
-        .is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+    path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
 #[cfg(test)]

@@ -50,19 +50,11 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let mut measures: BTreeMap<Subject, Measure> = BTreeMap::new();
     for (path, text) in tree.rust_files() {
         let lines = text.lines().count();
-        let measure = Measure {
-            path: path.to_owned(),
-            line: 1,
-            lines,
-        };
+        let measure = Measure { path: path.to_owned(), line: 1, lines };
         measures.insert((Kind::File, path.to_owned()), measure);
         match syn::parse_file(text) {
             Ok(file) => {
-                let mut visitor = Functions {
-                    path,
-                    owner: None,
-                    measures: &mut measures,
-                };
+                let mut visitor = Functions { path, owner: None, measures: &mut measures };
                 visitor.visit_file(&file);
             }
             Err(error) => {
@@ -107,21 +99,10 @@ impl Functions<'_> {
     fn measure(&mut self, signature: &Signature, body: &Block) {
         let line = signature.fn_token.span.start().line;
         let lines = body.brace_token.span.close().end().line - line + 1;
-        let owner = self
-            .owner
-            .as_ref()
-            .map(|owner| format!("{owner}::"))
-            .unwrap_or_default();
-        let subject = (
-            Kind::Function,
-            format!("{}::{owner}{}", self.path, signature.ident),
-        );
+        let owner = self.owner.as_ref().map(|owner| format!("{owner}::")).unwrap_or_default();
+        let subject = (Kind::Function, format!("{}::{owner}{}", self.path, signature.ident));
         // Two functions of one name, as in two implementations for one type: the longer one speaks for both.
-        if self
-            .measures
-            .get(&subject)
-            .is_none_or(|other| other.lines < lines)
-        {
+        if self.measures.get(&subject).is_none_or(|other| other.lines < lines) {
             let path = self.path.to_owned();
             self.measures.insert(subject, Measure { path, line, lines });
         }
@@ -202,38 +183,24 @@ mod tests {
     fn a_long_file_and_a_long_function_are_refused() {
         assert_eq!(
             check_with(&"// a\n".repeat(601), ""),
-            [format!(
-                "{PATH}:1: expected at most 600 lines in file {PATH}, found 601; split it by verb"
-            )]
+            [format!("{PATH}:1: expected at most 600 lines in file {PATH}, found 601; split it by verb")]
         );
-        let text = format!(
-            "struct A;\nimpl A {{\n/// Documented.\n{}}}\n",
-            function("append", 71)
-        );
+        let text = format!("struct A;\nimpl A {{\n/// Documented.\n{}}}\n", function("append", 71));
         assert_eq!(
             check_with(&text, ""),
-            [format!(
-                "{PATH}:4: expected at most 70 lines in function A::append, found 71; split it by verb"
-            )]
+            [format!("{PATH}:4: expected at most 70 lines in function A::append, found 71; split it by verb")]
         );
     }
 
     #[test]
     fn braces_in_strings_and_comments_end_no_function() {
-        let text = format!(
-            "fn a() {{ let b = \"}}\"; // }}\n{}}}\n",
-            "    c('}');\n".repeat(70)
-        );
+        let text = format!("fn a() {{ let b = \"}}\"; // }}\n{}}}\n", "    c('}');\n".repeat(70));
         assert_eq!(check_with(&text, "").len(), 1);
     }
 
     #[test]
     fn the_longest_of_a_name_speaks_for_it() {
-        let text = format!(
-            "impl X for A {{\n{}}}\nimpl Y for A {{\n{}}}\n",
-            function("f", 80),
-            function("f", 75)
-        );
+        let text = format!("impl X for A {{\n{}}}\nimpl Y for A {{\n{}}}\n", function("f", 80), function("f", 75));
         let allowed = format!("function {PATH}::A::f 80 one table, read top to bottom");
         assert!(check_with(&text, &allowed).is_empty());
         assert_eq!(check_with(&text, "").len(), 1);
@@ -241,11 +208,8 @@ mod tests {
 
     #[test]
     fn trait_and_nested_functions_are_measured() {
-        let text = format!(
-            "trait T {{\n{}}}\nimpl T for A {{ fn o() {{\n{}}} }}\n",
-            function("d", 71),
-            function("n", 71)
-        );
+        let text =
+            format!("trait T {{\n{}}}\nimpl T for A {{ fn o() {{\n{}}} }}\n", function("d", 71), function("n", 71));
         let found = check_with(&text, "").join("\n");
         assert!(found.contains("function T::d"), "{found}");
         assert!(found.contains("function n,"), "{found}");

@@ -67,10 +67,7 @@ impl Code {
     }
 
     fn push(&mut self, text: &str, span: proc_macro2::Span) {
-        self.tokens.push(Token {
-            text: text.to_owned(),
-            line: span.start().line,
-        });
+        self.tokens.push(Token { text: text.to_owned(), line: span.start().line });
     }
 
     /// An item ends with its body in braces or with a semicolon, whichever comes first.
@@ -140,8 +137,7 @@ mod tests {
 
     #[test]
     fn comments_and_literals_are_no_code() {
-        let code =
-            Code::whole("//! std::time\n/* rand */ fn a() { let b = r#\"std::fs\"#; /// rand\n c(); }");
+        let code = Code::whole("//! std::time\n/* rand */ fn a() { let b = r#\"std::fs\"#; /// rand\n c(); }");
         assert!(!words(&code).contains(&"std"));
         assert!(!words(&code).contains(&"rand"));
         assert_eq!(words(&Code::whole("// x\nfn a()")), ["fn", "a", "(", ")"]);
@@ -150,11 +146,7 @@ mod tests {
     #[test]
     fn a_token_knows_its_line() {
         let code = Code::whole("fn a() {\n    b!(\n c);\n}");
-        let c = code
-            .tokens
-            .iter()
-            .find(|token| token.text == "c")
-            .expect("macro bodies are code");
+        let c = code.tokens.iter().find(|token| token.text == "c").expect("macro bodies are code");
         assert_eq!(c.line, 3);
     }
 
@@ -163,10 +155,7 @@ mod tests {
         let code = Code::product(
             "#[cfg(test)] extern crate a; b; #[cfg(test)] #[x] mod tests { c } d; #[cfg(test)] use e::{f}; g",
         );
-        let kept: Vec<&str> = words(&code)
-            .into_iter()
-            .filter(|text| text.chars().all(char::is_alphabetic))
-            .collect();
+        let kept: Vec<&str> = words(&code).into_iter().filter(|text| text.chars().all(char::is_alphabetic)).collect();
         assert_eq!(kept, ["b", "d", "g"]);
     }
 
@@ -188,10 +177,7 @@ mod tests {
         names.add(Code::whole(
             "// struct Old;\nstruct Run; enum Phase { Ready } trait Store { fn append(); } type Rev = u64;",
         ));
-        assert_eq!(
-            names.types.iter().collect::<Vec<_>>(),
-            ["Phase", "Rev", "Run", "Store"]
-        );
+        assert_eq!(names.types.iter().collect::<Vec<_>>(), ["Phase", "Rev", "Run", "Store"]);
         assert_eq!(names.functions.iter().collect::<Vec<_>>(), ["append"]);
         assert!(names.all.contains("Ready"));
     }

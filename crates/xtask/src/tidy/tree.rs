@@ -19,11 +19,7 @@ pub(crate) struct Violation {
 
 impl Violation {
     pub(crate) fn new(path: &str, line: usize, message: impl Into<String>) -> Violation {
-        Violation {
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
+        Violation { path: path.to_owned(), line, message: message.into() }
     }
 }
 
@@ -42,15 +38,8 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn load(root: &Path) -> Result<Tree> {
         // An unpacked archive has no git folder, and is checked all the same.
-        let listed = if root.join(".git").exists() {
-            list_with_git(root)?
-        } else {
-            list_by_walking(root)?
-        };
-        let mut tree = Tree {
-            paths: BTreeSet::new(),
-            texts: BTreeMap::new(),
-        };
+        let listed = if root.join(".git").exists() { list_with_git(root)? } else { list_by_walking(root)? };
+        let mut tree = Tree { paths: BTreeSet::new(), texts: BTreeMap::new() };
         for path in listed {
             let file = root.join(&path);
             // Git lists what was deleted but not committed yet; links may point out of the tree.
@@ -71,10 +60,7 @@ impl Tree {
     pub(crate) fn of(files: &[(&str, &str)]) -> Tree {
         Tree {
             paths: files.iter().map(|(path, _)| (*path).to_owned()).collect(),
-            texts: files
-                .iter()
-                .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
-                .collect(),
+            texts: files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect(),
         }
     }
 
@@ -88,9 +74,7 @@ impl Tree {
 
     /// Every text file with its path, in the order of paths.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.texts
-            .iter()
-            .map(|(path, text)| (path.as_str(), text.as_str()))
+        self.texts.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
     pub(crate) fn rust_files(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -100,11 +84,7 @@ impl Tree {
     /// Whether there is a file of this path, or a folder with a file in it.
     pub(crate) fn has(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
-        let inside = self
-            .paths
-            .range(folder.clone()..)
-            .next()
-            .is_some_and(|found| found.starts_with(&folder));
+        let inside = self.paths.range(folder.clone()..).next().is_some_and(|found| found.starts_with(&folder));
         inside || self.paths.contains(path)
     }
 }
@@ -115,15 +95,7 @@ fn list_with_git(root: &Path) -> Result<Vec<String>> {
     let output = Command::new("git")
         .current_dir(root)
         // A build machine often mounts the clone under another owner.
-        .args([
-            "-c",
-            "safe.directory=*",
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
+        .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .output()
         .context("git could not be started; install git")?;
     ensure!(
@@ -132,11 +104,7 @@ fn list_with_git(root: &Path) -> Result<Vec<String>> {
         String::from_utf8_lossy(&output.stderr).trim(),
     );
     let listed = String::from_utf8(output.stdout).context("a path of the project is not UTF-8")?;
-    Ok(listed
-        .split('\0')
-        .filter(|path| !path.is_empty())
-        .map(str::to_owned)
-        .collect())
+    Ok(listed.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
 }
 
 fn list_by_walking(root: &Path) -> Result<Vec<String>> {
@@ -145,16 +113,8 @@ fn list_by_walking(root: &Path) -> Result<Vec<String>> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root.join(&folder))? {
             let entry = entry?;
-            let name = entry
-                .file_name()
-                .into_string()
-                .ok()
-                .context("a path of the project is not UTF-8")?;
-            let path = if folder.is_empty() {
-                name
-            } else {
-                format!("{folder}/{name}")
-            };
+            let name = entry.file_name().into_string().ok().context("a path of the project is not UTF-8")?;
+            let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
             if !entry.file_type()?.is_dir() {
                 listed.push(path);
             } else if path != "target" {
@@ -167,12 +127,7 @@ fn list_by_walking(root: &Path) -> Result<Vec<String>> {
 
 /// The line, counted from one, that a byte of the text is on.
 pub(crate) fn line_at(text: &str, offset: usize) -> usize {
-    text.as_bytes()
-        .iter()
-        .take(offset)
-        .filter(|byte| **byte == b'\n')
-        .count()
-        + 1
+    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
 }
 
 #[cfg(test)]
@@ -203,10 +158,7 @@ mod tests {
 
     #[test]
     fn a_violation_reads_as_editors_expect() {
-        assert_eq!(
-            Violation::new("a/b.rs", 3, "too long").to_string(),
-            "a/b.rs:3: too long"
-        );
+        assert_eq!(Violation::new("a/b.rs", 3, "too long").to_string(), "a/b.rs:3: too long");
     }
 
     #[test]

@@ -23,10 +23,7 @@ pub(super) struct Exceptions {
 
 impl Exceptions {
     pub(super) fn read(text: &str) -> Exceptions {
-        let mut exceptions = Exceptions {
-            list: Vec::new(),
-            malformed: Vec::new(),
-        };
+        let mut exceptions = Exceptions { list: Vec::new(), malformed: Vec::new() };
         for (index, content) in text.lines().enumerate() {
             let line = index + 1;
             if content.trim().is_empty() || content.starts_with('#') {
@@ -35,8 +32,7 @@ impl Exceptions {
             match parse(content) {
                 Some((subject, limit)) => exceptions.list.push(Exception { subject, limit, line }),
                 None => {
-                    let message =
-                        format!("expected `{SHAPE}`, with kind `file` or `function`; found `{content}`");
+                    let message = format!("expected `{SHAPE}`, with kind `file` or `function`; found `{content}`");
                     exceptions.malformed.push(Violation::new(PATH, line, message));
                 }
             }
@@ -45,10 +41,7 @@ impl Exceptions {
     }
 
     pub(super) fn limit_of(&self, subject: &Subject) -> Option<usize> {
-        self.list
-            .iter()
-            .find(|exception| exception.subject == *subject)
-            .map(|exception| exception.limit)
+        self.list.iter().find(|exception| exception.subject == *subject).map(|exception| exception.limit)
     }
 
     /// What is wrong with the list itself, given what its lines name.
@@ -57,9 +50,7 @@ impl Exceptions {
         for (index, exception) in self.list.iter().enumerate() {
             let (kind, name) = &exception.subject;
             let lines = measures.get(&exception.subject).map(|measure| measure.lines);
-            let is_repeated = self.list[..index]
-                .iter()
-                .any(|earlier| earlier.subject == exception.subject);
+            let is_repeated = self.list[..index].iter().any(|earlier| earlier.subject == exception.subject);
             let message = match lines {
                 _ if is_repeated => format!("{name} has a line already; remove this one"),
                 None => format!("there is no {} {name}; remove this line", kind.name()),
@@ -67,10 +58,7 @@ impl Exceptions {
                     format!("{name} has {lines} lines and needs no exception; remove this line")
                 }
                 Some(lines) if lines < exception.limit => {
-                    format!(
-                        "{name} has {lines} lines; write {lines} instead of {}",
-                        exception.limit
-                    )
+                    format!("{name} has {lines} lines; write {lines} instead of {}", exception.limit)
                 }
                 Some(_) => continue,
             };
@@ -99,11 +87,7 @@ mod tests {
     const FILE: &str = "crates/a/src/b.rs";
 
     fn judge(text: &str, lines: usize) -> Vec<String> {
-        let measure = Measure {
-            path: FILE.to_owned(),
-            line: 1,
-            lines,
-        };
+        let measure = Measure { path: FILE.to_owned(), line: 1, lines };
         let measures = BTreeMap::from([((Kind::File, FILE.to_owned()), measure)]);
         shown(&Exceptions::read(text).judge(&measures))
     }
@@ -112,38 +96,22 @@ mod tests {
     fn an_exception_at_the_present_size_is_right() {
         let text = format!("# why we have these\n\nfile {FILE} 700 one table of codes\n");
         assert!(judge(&text, 700).is_empty());
-        assert_eq!(
-            Exceptions::read(&text).limit_of(&(Kind::File, FILE.to_owned())),
-            Some(700)
-        );
-        assert_eq!(
-            Exceptions::read(&text).limit_of(&(Kind::Function, FILE.to_owned())),
-            None
-        );
+        assert_eq!(Exceptions::read(&text).limit_of(&(Kind::File, FILE.to_owned())), Some(700));
+        assert_eq!(Exceptions::read(&text).limit_of(&(Kind::Function, FILE.to_owned())), None);
     }
 
     #[test]
     fn an_exception_with_room_says_which_number_to_write() {
         let found = judge(&format!("file {FILE} 700 one table of codes"), 650);
-        assert_eq!(
-            found,
-            [format!(
-                "{PATH}:1: {FILE} has 650 lines; write 650 instead of 700"
-            )]
-        );
+        assert_eq!(found, [format!("{PATH}:1: {FILE} has 650 lines; write 650 instead of 700")]);
     }
 
     #[test]
     fn an_exception_nobody_needs_is_to_be_removed() {
         assert!(judge(&format!("file {FILE} 700 one table of codes"), 600)[0].contains("needs no exception"));
-        assert!(
-            judge("file crates/gone.rs 700 one table", 600)[0].contains("there is no file crates/gone.rs")
-        );
+        assert!(judge("file crates/gone.rs 700 one table", 600)[0].contains("there is no file crates/gone.rs"));
         let twice = format!("file {FILE} 700 a\nfile {FILE} 800 b\n");
-        assert_eq!(
-            judge(&twice, 700),
-            [format!("{PATH}:2: {FILE} has a line already; remove this one")]
-        );
+        assert_eq!(judge(&twice, 700), [format!("{PATH}:2: {FILE} has a line already; remove this one")]);
     }
 
     #[test]
