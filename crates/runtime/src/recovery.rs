@@ -2,8 +2,8 @@
 //! enough, and takes longer.
 
 use abide_kernel::shard::{Config as ShardConfig, Worker};
-use abide_kernel::{Claimant, RunId, Seq, Shard, ShardId, Timestamp, limits};
-use abide_store::{Fault, FaultKind, Store};
+use abide_kernel::{Claimant, Row, RunId, Seq, Shard, ShardId, Timestamp, limits};
+use abide_store::{Fault, FaultKind, Filter, Page, Store};
 
 use crate::core::{Core, PoolState};
 use crate::driver::Shared;
@@ -32,8 +32,11 @@ impl Shared {
                 PoolState { capacity: config.concurrency.max(running), running, workers: Vec::new() }
             })
             .collect();
+        // Ids are made by clients, whose clocks may be ahead of ours: one up to the newest known may have been used.
+        let newest = self.reader.lock().list(&Filter::default(), &Page { most: 1, before: None })?;
         for id in core.map.all() {
             let mut shard = self.open_shard(store, id)?;
+            newest.iter().for_each(|newest| shard.newest_run(newest.run));
             for (pool, config) in self.pools.iter().enumerate() {
                 let worker = shard.join(self.worker(&config.queue));
                 core.pools[pool].workers.push(worker);
@@ -102,29 +105,10 @@ impl Shared {
                 return Ok(());
             }
             for row in rows {
-                match row {
-                    Ok(row) => {
-                        after = row.seq;
-                        if row.rev.0 > 1 && !shard.is_resident(row.run) {
-                            self.adopt(store, shard, row.run)?;
-                        }
-                        if self.is_damaged(row.run) {
-                            continue;
-                        }
-                        if let Err(found) = shard.replay(&row) {
-                            shard.set_aside(row.run);
-                            self.set_aside(row.run, found);
-                        }
-                    }
-                    Err(fault) => {
-                        let FaultKind::Corrupt { run: Some(run), position: Some((_, seq)) } = fault.kind else {
-                            return Err(fault);
-                        };
-                        after = seq;
-                        shard.set_aside(run);
-                        self.set_aside(run, fault.message);
-                    }
-                }
+                after = match row {
+                    Ok(row) => self.fold_row(store, shard, &row)?,
+                    Err(fault) => self.fold_damage(shard, fault)?,
+                };
             }
             if shard.behind() >= FOLDED_RUNS_MAX
                 && let Some(mut flush) = shard.flush()
@@ -133,6 +117,40 @@ impl Shared {
                 store.flush(&flush)?;
                 shard.flushed();
             }
+        }
+    }
+
+    /// Folds one row into its run, and gives the row's position.
+    fn fold_row(&self, store: &mut dyn Store, shard: &mut Shard, row: &Row) -> Result<Seq, Fault> {
+        // A row without facts was emptied when its run was purged.
+        if row.facts.is_empty() || self.is_damaged(row.run) {
+            return Ok(row.seq);
+        }
+        if row.rev.0 > 1 && !shard.is_resident(row.run) {
+            self.adopt(store, shard, row.run)?;
+        }
+        if let Err(found) = shard.replay(row) {
+            shard.set_aside(row.run);
+            self.set_aside(row.run, found);
+        }
+        Ok(row.seq)
+    }
+
+    /// Sets the run of a damaged row aside, and gives the row's position. A row that is missing, or whose run cannot be
+    /// read, names no run: the run it belonged to is noticed at its next row, by its revision.
+    fn fold_damage(&self, shard: &mut Shard, fault: Fault) -> Result<Seq, Fault> {
+        match fault.kind {
+            FaultKind::Corrupt { run, position: Some((_, seq)) } => {
+                match run {
+                    Some(run) => {
+                        shard.set_aside(run);
+                        self.set_aside(run, fault.message);
+                    }
+                    None => tracing::error!(%fault, "the journal is damaged; run `abide store check`"),
+                }
+                Ok(seq)
+            }
+            _ => Err(fault),
         }
     }
 
