@@ -13,17 +13,7 @@ use shop::Shop;
 async fn a_run_is_started_without_its_code_and_signalled_before_it_begins() {
     let shop = Shop::new();
     std::fs::write(shop.dir().join("order.json"), r#"{"n": 17}"#).unwrap();
-    let started = shop
-        .abide(&[
-            "run",
-            "start",
-            "waits",
-            "--input-file",
-            "order.json",
-            "--key",
-            "order-17",
-        ])
-        .ok();
+    let started = shop.abide(&["run", "start", "waits", "--input-file", "order.json", "--key", "order-17"]).ok();
     let run = started.out.trim();
     assert!(started.err.contains("made a new store"), "{started:?}");
     let shown = shop.abide(&["run", "show", run, "--json"]).ok().json();
@@ -31,30 +21,13 @@ async fn a_run_is_started_without_its_code_and_signalled_before_it_begins() {
     assert_eq!(shown["record"]["fingerprint"], Value::Null);
     assert_eq!(shown["state"], json!({"n": 17}));
     for (again, duplicate) in [(false, false), (true, true)] {
-        let signal = [
-            "run",
-            "signal",
-            run,
-            "paid",
-            "--payload",
-            "[5]",
-            "--dedup",
-            "evt-9",
-            "--json",
-        ];
-        assert_eq!(
-            shop.abide(&signal).ok().json()["duplicate"],
-            duplicate,
-            "again: {again}"
-        );
+        let signal = ["run", "signal", run, "paid", "--payload", "[5]", "--dedup", "evt-9", "--json"];
+        assert_eq!(shop.abide(&signal).ok().json()["duplicate"], duplicate, "again: {again}");
     }
     let engine = shop.engine().start().await.unwrap();
     let run = engine.client().run(run.parse().unwrap());
     assert_eq!(run.result::<Value>().await.unwrap(), json!([5]));
-    let shown = shop
-        .abide(&["run", "show", &run.id().to_string(), "--json"])
-        .ok()
-        .json();
+    let shown = shop.abide(&["run", "show", &run.id().to_string(), "--json"]).ok().json();
     assert!(shown["record"]["fingerprint"].is_string());
     engine.stop(Duration::from_secs(5)).await;
 }
@@ -65,21 +38,8 @@ fn a_key_is_rejected_or_reused() {
     let run = shop.start("greet", &["--input", "1", "--key", "k"]);
     let taken = shop.abide(&["run", "start", "greet", "--input", "1", "--key", "k"]);
     assert_eq!(taken.code, 1);
-    assert!(
-        taken.err.contains(&run) && taken.err.contains("code: key_taken"),
-        "{taken:?}"
-    );
-    let reuse = [
-        "run",
-        "start",
-        "greet",
-        "--key",
-        "k",
-        "--on-conflict",
-        "reuse",
-        "--json",
-        "--input",
-    ];
+    assert!(taken.err.contains(&run) && taken.err.contains("code: key_taken"), "{taken:?}");
+    let reuse = ["run", "start", "greet", "--key", "k", "--on-conflict", "reuse", "--json", "--input"];
     let same = shop.abide(&[&reuse[..], &["1"]].concat()).ok().json();
     assert_eq!(same, json!({"run": run, "admission": "reused"}));
     let other = shop.abide(&[&reuse[..], &["2"]].concat());
@@ -102,10 +62,7 @@ fn waiting_ends_with_the_run_or_in_time() {
     let shop = Shop::new();
     let late = shop.abide(&["run", "start", "ends", "--wait", "--timeout", "50ms"]);
     assert_eq!(late.code, 5, "{late:?}");
-    assert!(
-        late.err.contains("code: timeout") && late.err.contains("abide run explain"),
-        "{late:?}"
-    );
+    assert!(late.err.contains("code: timeout") && late.err.contains("abide run explain"), "{late:?}");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for (input, code, out) in [("7", 0, "7\n"), ("0", 4, "")] {
         let shop = Shop::new();
@@ -119,19 +76,15 @@ fn waiting_ends_with_the_run_or_in_time() {
                 });
                 let started = shop.abide(&["run", "list", "--workflow", "ends", "--status", "runnable"]);
                 let waits = started.code == 0 && started.out.lines().count() >= 1;
-                let opened = || runtime.block_on(Engine::open(&shop.url()).register(ends).start());
-                waits.then(opened).and_then(Result::ok)
+                let opened = || runtime.block_on(Engine::open(&shop.url()).register(ends).start()).ok();
+                waits.then(opened).flatten()
             });
             let answer = asked.join().unwrap();
             runtime.block_on(engine.stop(Duration::from_secs(5)));
             answer
         });
         assert_eq!((waiting.code, waiting.out.as_str()), (code, out), "{waiting:?}");
-        assert_eq!(
-            code == 4,
-            waiting.err.contains("empty: there is nothing"),
-            "{waiting:?}"
-        );
+        assert_eq!(code == 4, waiting.err.contains("empty: there is nothing"), "{waiting:?}");
     }
 }
 
@@ -140,39 +93,22 @@ async fn cancel_takes_the_children_along_if_asked() {
     let shop = Shop::new();
     let parent = Machine::<Value>::new("parent")
         .step("ask", async |_, state: Value| {
-            Ok(abide::spawn(
-                [abide::child("waits", &1), abide::child("waits", &2)],
-                "end",
-                state,
-            ))
+            Ok(abide::spawn([abide::child("waits", &1), abide::child("waits", &2)], "end", state))
         })
         .step("end", async |_, state: Value| Ok(done(&state)));
     let engine = shop.engine().register(parent).start().await.unwrap();
-    let run = engine
-        .client()
-        .start("parent", &0)
-        .await
-        .unwrap()
-        .id()
-        .to_string();
+    let run = engine.client().start("parent", &0).await.unwrap().id().to_string();
     shop.await_status(&run, "awaiting_children");
-    let children = shop
-        .abide(&["run", "list", "--parent", &run, "--json"])
-        .ok()
-        .json();
+    let children = shop.abide(&["run", "list", "--parent", &run, "--json"]).ok().json();
     for child in children["runs"].as_array().unwrap() {
         shop.await_status(child["run"].as_str().unwrap(), "awaiting_signal");
     }
     engine.stop(Duration::from_secs(5)).await;
-    shop.abide(&["run", "cancel", &run, "--cascade", "--reason", "ordered twice"])
-        .ok();
+    shop.abide(&["run", "cancel", &run, "--cascade", "--reason", "ordered twice"]).ok();
     let listed = shop.abide(&["run", "list", "--status", "cancelled"]).ok().out;
     assert_eq!(listed.lines().count(), 3, "{listed}");
     let history = shop.abide(&["run", "history", &run]).ok().out;
-    assert!(
-        history.contains("ended as cancelled: cancelled: ordered twice"),
-        "{history}"
-    );
+    assert!(history.contains("ended as cancelled: cancelled: ordered twice"), "{history}");
     shop.abide(&["run", "purge", &run, "--yes"]).ok();
     assert_eq!(shop.abide(&["run", "show", &run]).code, 3);
     assert_eq!(shop.abide(&["run", "list"]).ok().out.lines().count(), 2);

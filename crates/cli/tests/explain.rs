@@ -16,8 +16,8 @@ fn explain(shop: &Shop, run: &str) -> Value {
 fn told(shop: &Shop, run: &str, reason: &str, words: &str) -> Value {
     let told = explain(shop, run);
     assert_eq!(told["reason"], reason, "{told}");
-    assert!(told["sentence"].as_str().unwrap().contains(words), "{told}");
-    assert!(!told["next_actions"].as_array().unwrap().is_empty(), "{told}");
+    assert!(told["sentence"].as_str().expect("a sentence").contains(words), "{told}");
+    assert!(!told["next_actions"].as_array().expect("a list").is_empty(), "{told}");
     told
 }
 
@@ -28,10 +28,7 @@ fn a_run_that_nobody_can_execute_says_so() {
     let run = shop.start("greet", &["--version", "3", "--queue", "mail"]);
     let why = told(&shop, &run, "no_worker", "no live worker serves queue mail");
     assert_eq!(why["evidence"]["store_held_by"], "nobody");
-    assert!(
-        why["next_actions"][0].as_str().unwrap().contains("greet v3"),
-        "{why}"
-    );
+    assert!(why["next_actions"][0].as_str().unwrap().contains("greet v3"), "{why}");
     let later = shop.start("greet", &["--delay", "1h"]);
     told(&shop, &later, "not_yet_eligible", "may not begin");
     shop.abide(&["run", "cancel", &later, "--reason", "no need"]).ok();
@@ -52,24 +49,13 @@ async fn a_run_that_waits_says_for_what_and_what_would_move_it() {
         retries_max: None,
     };
     let fails = Machine::<Value>::new("fails")
-        .step("call", async |_, _| {
-            Err(StepError::new("no answer").code("gateway"))
-        })
+        .step("call", async |_, _| Err(StepError::new("no answer").code("gateway")))
         .retry(retry);
-    let hangs = Machine::<Value>::new("hangs").step("hang", async |_, _| std::future::pending().await);
     let asks = Machine::<Value>::new("asks")
-        .step("ask", async |_, state: Value| {
-            Ok(abide::spawn([abide::child("waits", &1)], "end", state))
-        })
+        .step("ask", async |_, state: Value| Ok(abide::spawn([abide::child("waits", &1)], "end", state)))
         .step("end", async |_, state: Value| Ok(done(&state)));
-    let engine = shop
-        .engine()
-        .register(fails)
-        .register(hangs)
-        .register(asks)
-        .start()
-        .await
-        .unwrap();
+    let newer = shop.start("waits", &["--version", "2"]);
+    let engine = shop.engine().register(fails).register(asks).start().await.unwrap();
     let client = engine.client();
     let start = async |name: &str, status: &str| {
         let run = client.start(name, &json!({})).await.unwrap().id().to_string();
@@ -77,49 +63,42 @@ async fn a_run_that_waits_says_for_what_and_what_would_move_it() {
         run
     };
     let waiting = start("waits", "awaiting_signal").await;
-    let why = told(
-        &shop,
-        &waiting,
-        "waiting_for_signal",
-        "waits for signal paid since",
-    );
+    let why = told(&shop, &waiting, "waiting_for_signal", "waits for signal paid since");
     assert_eq!(why["next_actions"][0], format!("abide run signal {waiting} paid"));
-    assert!(
-        why["evidence"]["store_held_by"]
-            .as_str()
-            .unwrap()
-            .contains("the test's engine")
-    );
+    assert!(why["evidence"]["store_held_by"].as_str().unwrap().contains("the test's engine"));
+    told(&shop, &newer, "no_worker_version", "needs waits v2, and live workers have v1");
     let sleeping = start("sleeps", "sleeping").await;
     told(&shop, &sleeping, "sleeping", "sleeps for another");
     let failing = start("fails", "runnable").await;
     shop::eventually(|| (explain(&shop, &failing)["reason"] == "backing_off").then_some(()));
     told(&shop, &failing, "backing_off", "gateway: no answer");
     let asking = start("asks", "awaiting_children").await;
-    told(
-        &shop,
-        &asking,
-        "waiting_for_children",
-        "waits for 1 of its children",
-    );
+    told(&shop, &asking, "waiting_for_children", "waits for 1 of its children");
+    engine.stop(Duration::ZERO).await;
+}
 
-    let first = client
-        .start("hangs", &0)
-        .concurrency("tenant", 1)
-        .await
-        .unwrap()
-        .id()
-        .to_string();
+/// AB-1: a key that is taken, and by whom; a step that executes, and where.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_key_is_taken_says_by_whom() {
+    let shop = Shop::new();
+    let hangs = Machine::<Value>::new("hangs").step("hang", async |_, _| std::future::pending().await);
+    let engine = shop.engine().register(hangs).start().await.unwrap();
+    let client = engine.client();
+    let first = client.start("hangs", &0).concurrency("tenant", 1).await.unwrap().id().to_string();
     shop.await_status(&first, "executing");
     told(&shop, &first, "executing", "the test's engine executes step hang");
-    let second = client
-        .start("hangs", &0)
-        .concurrency("tenant", 1)
-        .await
-        .unwrap()
-        .id()
-        .to_string();
+    let second = client.start("hangs", &0).concurrency("tenant", 1).await.unwrap().id().to_string();
     let why = told(&shop, &second, "key_saturated", "\"tenant\" is taken by");
     assert_eq!(why["next_actions"], json!([format!("abide run explain {first}")]));
     engine.stop(Duration::ZERO).await;
+}
+
+/// AB-1: a journal that does not fit is a reason too, with the place.
+#[test]
+fn a_run_whose_record_is_damaged_says_where() {
+    let shop = Shop::new();
+    let run = shop.start("greet", &["--input", "\"Ada\""]);
+    shop.edit("DELETE FROM run; UPDATE shard SET watermark = 0");
+    shop.edit("UPDATE journal SET facts = replace(facts, 'Ada', 'Bob')");
+    told(&shop, &run, "damaged", "journal row 1 of shard 0");
 }

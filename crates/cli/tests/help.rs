@@ -7,13 +7,11 @@ use std::path::Path;
 use shop::Shop;
 
 fn golden(name: &str, found: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, found).unwrap();
+        std::fs::write(&path, found).expect("the golden file is written");
     }
-    let expected = std::fs::read_to_string(&path).unwrap();
+    let expected = std::fs::read_to_string(&path).expect("the golden file is there");
     assert_eq!(found, expected, "{name} differs; UPDATE_GOLDEN=1 writes it anew");
 }
 
@@ -22,10 +20,7 @@ fn help_shows_the_nouns_and_examples() {
     let shop = Shop::new();
     golden("help.txt", &shop.abide(&["--help"]).ok().out);
     golden("run-help.txt", &shop.abide(&["run", "--help"]).ok().out);
-    golden(
-        "run-start-help.txt",
-        &shop.abide(&["run", "start", "--help"]).ok().out,
-    );
+    golden("run-start-help.txt", &shop.abide(&["run", "start", "--help"]).ok().out);
 }
 
 #[test]
@@ -51,10 +46,7 @@ fn every_verb_has_help_with_an_example() {
     ];
     for verb in verbs {
         let help = shop.abide(&[verb, &["--help"]].concat()).ok().out;
-        assert!(
-            help.contains("Examples:\n  abide "),
-            "{verb:?} has no example: {help}"
-        );
+        assert!(help.contains("Examples:\n  abide "), "{verb:?} has no example: {help}");
     }
 }
 

@@ -9,12 +9,7 @@ use shop::Shop;
 async fn reading_works_beside_a_running_engine() {
     let shop = Shop::new();
     let engine = shop.engine().start().await.unwrap();
-    let run = engine
-        .client()
-        .start("waits", &json!({"n": 1}))
-        .key("order-1")
-        .await
-        .unwrap();
+    let run = engine.client().start("waits", &json!({"n": 1})).key("order-1").await.unwrap();
     let id = run.id().to_string();
     // It is acknowledged, so it is seen, whatever of it is flushed.
     let listed = shop.abide(&["run", "list", "--json"]).ok().json();
@@ -31,10 +26,7 @@ async fn reading_works_beside_a_running_engine() {
     assert!(holder.contains("the test's engine"), "{holder}");
     run.signal("paid", &7).await.unwrap();
     assert_eq!(run.result::<u32>().await.unwrap(), 7);
-    assert_eq!(
-        shop.abide(&["run", "show", &id, "--json"]).ok().json()["result"],
-        7
-    );
+    assert_eq!(shop.abide(&["run", "show", &id, "--json"]).ok().json()["result"], 7);
     engine.stop(std::time::Duration::from_secs(5)).await;
 }
 
@@ -65,13 +57,9 @@ async fn changing_is_refused_while_an_engine_holds_the_store_and_names_it() {
 #[test]
 fn without_index_rows_every_answer_is_the_same() {
     let shop = Shop::new();
-    let run = shop.start(
-        "greet",
-        &["--key", "a", "--input", r#"{"big":12345678901234567890}"#],
-    );
+    let run = shop.start("greet", &["--key", "a", "--input", r#"{"big":12345678901234567890}"#]);
     let other = shop.start("greet", &["--queue", "slow", "--concurrency", "tenant:2"]);
-    shop.abide(&["run", "signal", &run, "paid", "--payload", "[1, 2]"])
-        .ok();
+    shop.abide(&["run", "signal", &run, "paid", "--payload", "[1, 2]"]).ok();
     shop.abide(&["run", "cancel", &other]).ok();
     let gone = shop.start("greet", &[]);
     shop.abide(&["run", "cancel", &gone]).ok();
@@ -94,10 +82,7 @@ fn without_index_rows_every_answer_is_the_same() {
         answers
     };
     let before = ask();
-    assert!(
-        before.contains("12345678901234567890"),
-        "numbers are shown exactly: {before}"
-    );
+    assert!(before.contains("12345678901234567890"), "numbers are shown exactly: {before}");
     assert_eq!(shop.edit("DELETE FROM run; UPDATE shard SET watermark = 0"), 1);
     assert_eq!(ask(), before);
 }
@@ -105,35 +90,21 @@ fn without_index_rows_every_answer_is_the_same() {
 #[test]
 fn pages_and_filters_lead_from_run_to_run() {
     let shop = Shop::new();
-    let runs: Vec<String> = (0..5)
-        .map(|n| shop.start(if n == 2 { "other" } else { "greet" }, &[]))
-        .collect();
+    let runs: Vec<String> = (0..5).map(|n| shop.start(if n == 2 { "other" } else { "greet" }, &[])).collect();
     let first = shop.abide(&["run", "ls", "--limit", "2"]).ok();
-    let ids: Vec<&str> = first
-        .out
-        .lines()
-        .map(|line| line.split('\t').next().unwrap())
-        .collect();
+    let ids: Vec<&str> = first.out.lines().map(|line| line.split('\t').next().unwrap()).collect();
     assert_eq!(ids, [&runs[4], &runs[3]]);
     assert_eq!(first.err, format!("more with --before {}\n", runs[3]));
-    let rest = shop
-        .abide(&["-o", "jsonl", "run", "ls", "--before", &runs[3]])
-        .ok();
+    let rest = shop.abide(&["-o", "jsonl", "run", "ls", "--before", &runs[3]]).ok();
     assert_eq!(rest.out.lines().count(), 3);
     assert!(rest.err.is_empty());
     let others = shop.abide(&["run", "list", "--workflow", "other"]).ok().out;
     assert!(others.starts_with(&runs[2]), "{others}");
     assert_eq!(others.lines().count(), 1);
-    assert_eq!(
-        shop.abide(&["run", "list", "--status", "done,failed"]).ok().out,
-        ""
-    );
+    assert_eq!(shop.abide(&["run", "list", "--status", "done,failed"]).ok().out, "");
     assert_eq!(shop.abide(&["-n", "elsewhere", "run", "list"]).ok().out, "");
     let wrong = shop.abide(&["run", "list", "--status", "running"]);
-    assert!(
-        wrong.code == 2 && wrong.err.contains("awaiting_signal"),
-        "{wrong:?}"
-    );
+    assert!(wrong.code == 2 && wrong.err.contains("awaiting_signal"), "{wrong:?}");
 }
 
 /// What a workflow's author or a stranger put into a payload must not command the reader's terminal.
@@ -143,12 +114,8 @@ fn control_characters_never_reach_the_terminal_raw() {
     let nasty = "\u{9b}2J\u{202e}evil\u{7f}";
     let input = serde_json::to_string(nasty).unwrap();
     let key = "key\u{1b}]0;owned\u{7}";
-    let run = shop.start(
-        "greet",
-        &["--input", &input, "--key", key, "--label", "l=\u{1b}[31m"],
-    );
-    shop.abide(&["run", "signal", &run, "paid", "--payload", &input])
-        .ok();
+    let run = shop.start("greet", &["--input", &input, "--key", key, "--label", "l=\u{1b}[31m"]);
+    shop.abide(&["run", "signal", &run, "paid", "--payload", &input]).ok();
     let same = shop.abide(&["run", "start", "greet", "--key", key]);
     for args in [
         vec!["run", "list"],

@@ -21,20 +21,14 @@ fn a_sound_store_has_no_problems() {
     let run = shop.start("greet", &[]);
     shop.abide(&["run", "cancel", &run]).ok();
     let checked = shop.abide(&["store", "check", "--json"]).ok().json();
-    assert_eq!(
-        (&checked["rows"], &checked["runs"]),
-        (&Value::from(2), &Value::from(1))
-    );
+    assert_eq!((&checked["rows"], &checked["runs"]), (&Value::from(2), &Value::from(1)));
     assert_eq!(problems(&shop), [""; 0]);
 }
 
 #[test]
 fn a_damaged_row_is_named_with_its_run_and_position() {
     let shop = Shop::new();
-    let (sound, hurt) = (
-        shop.start("greet", &[]),
-        shop.start("greet", &["--input", "\"Ada\""]),
-    );
+    let (sound, hurt) = (shop.start("greet", &[]), shop.start("greet", &["--input", "\"Ada\""]));
     let changed = shop.edit("UPDATE journal SET facts = replace(facts, 'Ada', 'Bob')");
     assert!(changed > 0);
     let found = problems(&shop);
@@ -56,18 +50,12 @@ fn every_kind_of_damage_is_found() {
     for (damage, found) in [
         ("DELETE FROM journal WHERE position = 1", "gap"),
         ("DELETE FROM journal WHERE position = 4", "ends at 3"),
-        (
-            "UPDATE run SET checkpoint = replace(checkpoint, 'Ada', 'Bob')",
-            "index row",
-        ),
+        ("UPDATE run SET checkpoint = replace(checkpoint, 'Ada', 'Bob')", "index row"),
         ("DELETE FROM run WHERE rowid = 1", "expected an index row"),
         ("UPDATE run SET status = 'done'", "index row"),
         ("UPDATE run SET id = zeroblob(16) WHERE rowid = 1", "no journal"),
         ("UPDATE journal SET prior = 0 WHERE position = 3", "checksum"),
-        (
-            "UPDATE journal SET run = zeroblob(15) WHERE position = 2",
-            "16 bytes",
-        ),
+        ("UPDATE journal SET run = zeroblob(15) WHERE position = 2", "16 bytes"),
     ] {
         let shop = Shop::new();
         let run = shop.start("greet", &["--input", "\"Ada\""]);
@@ -77,27 +65,20 @@ fn every_kind_of_damage_is_found() {
         assert_eq!(problems(&shop), [""; 0]);
         assert!(shop.edit(damage) > 0, "{damage}");
         let problems = problems(&shop);
-        assert!(
-            problems.iter().any(|problem| problem.contains(found)),
-            "{damage}: {problems:?}"
-        );
+        assert!(problems.iter().any(|problem| problem.contains(found)), "{damage}: {problems:?}");
     }
 }
 
 fn codes(shop: &Shop) -> Vec<String> {
     let visit = shop.abide(&["doctor", "--grace", "0s", "--json"]).json();
-    let findings = visit["findings"].as_array().unwrap().clone();
-    findings
-        .iter()
-        .map(|finding| finding["code"].as_str().unwrap().to_owned())
-        .collect()
+    let findings = visit["findings"].as_array().expect("a list").clone();
+    findings.iter().map(|finding| finding["code"].as_str().expect("a word").to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_doctor_finds_what_is_late_foreign_or_changed() {
     let shop = Shop::new();
-    let naps =
-        Machine::<u32>::new("naps").step("nap", async |_, n: u32| Ok(sleep(Duration::from_millis(300), n)));
+    let naps = Machine::<u32>::new("naps").step("nap", async |_, n: u32| Ok(sleep(Duration::from_millis(300), n)));
     let engine = Engine::open(&shop.url()).register(naps).start().await.unwrap();
     let run = engine.client().start("naps", &0).await.unwrap().id().to_string();
     shop.await_status(&run, "sleeping");
@@ -106,10 +87,7 @@ async fn the_doctor_finds_what_is_late_foreign_or_changed() {
     eventually(|| codes(&shop).contains(&"overdue_timer".to_owned()).then_some(()));
     let visit = shop.abide(&["doctor", "--grace", "0s"]);
     assert_eq!(visit.code, 1);
-    assert!(
-        visit.out.contains(&run) && visit.out.contains("nobody holds it"),
-        "{visit:?}"
-    );
+    assert!(visit.out.contains(&run) && visit.out.contains("nobody holds it"), "{visit:?}");
     shop.abide(&["doctor", "--grace", "1h"]).ok();
 
     let foreign = rusqlite::Connection::open(shop.path()).unwrap();
@@ -125,19 +103,8 @@ async fn the_doctor_finds_what_is_late_foreign_or_changed() {
 async fn a_dead_letter_is_listed_put_back_and_discarded() {
     let shop = Shop::new();
     let deadly = || Machine::<u32>::new("deadly").step("die", async |_, _| std::future::pending().await);
-    let engine = Engine::open(&shop.url())
-        .register(deadly())
-        .start()
-        .await
-        .unwrap();
-    let run = engine
-        .client()
-        .start("deadly", &0)
-        .deliveries_max(1)
-        .await
-        .unwrap()
-        .id()
-        .to_string();
+    let engine = Engine::open(&shop.url()).register(deadly()).start().await.unwrap();
+    let run = engine.client().start("deadly", &0).deliveries_max(1).await.unwrap().id().to_string();
     shop.await_status(&run, "executing");
     // The engine goes while the step executes: that delivery has no answer.
     engine.stop(Duration::ZERO).await;
@@ -152,11 +119,7 @@ async fn a_dead_letter_is_listed_put_back_and_discarded() {
     shop.await_status(&run, "runnable");
     assert_eq!(shop.abide(&["dead-letter", "list"]).ok().out, "");
 
-    let engine = Engine::open(&shop.url())
-        .register(deadly())
-        .start()
-        .await
-        .unwrap();
+    let engine = Engine::open(&shop.url()).register(deadly()).start().await.unwrap();
     shop.await_status(&run, "executing");
     engine.stop(Duration::ZERO).await;
     drop(engine);

@@ -47,13 +47,7 @@ fn a_directory_a_foreign_file_and_a_wrong_url_are_told_apart() {
     for url in ["abide.db", "postgres://x", "sqlite:", "memory:"] {
         refused(&shop.abide(&["--store", url, "run", "list"]), 2, "bad_store");
     }
-    let missing = shop.abide(&[
-        "--store",
-        "sqlite:no/such/folder/abide.db",
-        "run",
-        "start",
-        "greet",
-    ]);
+    let missing = shop.abide(&["--store", "sqlite:no/such/folder/abide.db", "run", "start", "greet"]);
     refused(&missing, 1, "store_unusable");
     assert!(missing.err.contains("does not exist"), "{missing:?}");
 }
@@ -62,13 +56,7 @@ fn a_directory_a_foreign_file_and_a_wrong_url_are_told_apart() {
 fn an_id_is_checked_looked_for_and_made_unique() {
     let shop = Shop::new();
     let (one, two) = (shop.start("greet", &[]), shop.start("greet", &[]));
-    for wrong in [
-        "",
-        "run_",
-        "run_xyz",
-        "order-17",
-        "run_00000000000000000000000000000000000",
-    ] {
+    for wrong in ["", "run_", "run_xyz", "order-17", "run_00000000000000000000000000000000000"] {
         refused(&shop.abide(&["run", "show", wrong]), 2, "bad_id");
     }
     for verb in [
@@ -84,19 +72,11 @@ fn an_id_is_checked_looked_for_and_made_unique() {
     ] {
         refused(&shop.abide(&[&verb[..], &["run_ffff"]].concat()), 3, "not_found");
     }
-    refused(
-        &shop.abide(&["run", "signal", "run_ffff", "paid"]),
-        3,
-        "not_found",
-    );
+    refused(&shop.abide(&["run", "signal", "run_ffff", "paid"]), 3, "not_found");
     let ambiguous = shop.abide(&["run", "show", "run_0"]);
     refused(&ambiguous, 2, "ambiguous_id");
-    assert!(
-        ambiguous.err.contains(&one) && ambiguous.err.contains(&two),
-        "{ambiguous:?}"
-    );
-    shop.abide(&["run", "show", &one.to_uppercase().replace("RUN_", "")])
-        .ok();
+    assert!(ambiguous.err.contains(&one) && ambiguous.err.contains(&two), "{ambiguous:?}");
+    shop.abide(&["run", "show", &one.to_uppercase().replace("RUN_", "")]).ok();
     refused(&shop.abide(&["-n", "other", "run", "show", &one]), 3, "not_found");
 }
 
@@ -105,43 +85,15 @@ fn a_payload_must_be_json_and_must_be_there() {
     let shop = Shop::new();
     let run = shop.start("greet", &[]);
     for input in ["Ada", "{", "1 2", "", "{\"a\":NaN}"] {
-        refused(
-            &shop.abide(&["run", "start", "greet", "--input", input]),
-            2,
-            "bad_json",
-        );
-        refused(
-            &shop.abide(&["run", "signal", &run, "paid", "--payload", input]),
-            2,
-            "bad_json",
-        );
-        refused(
-            &shop.abide_with(&["run", "start", "greet", "--input", "-"], input),
-            2,
-            "bad_json",
-        );
+        refused(&shop.abide(&["run", "start", "greet", "--input", input]), 2, "bad_json");
+        refused(&shop.abide(&["run", "signal", &run, "paid", "--payload", input]), 2, "bad_json");
+        refused(&shop.abide_with(&["run", "start", "greet", "--input", "-"], input), 2, "bad_json");
     }
-    refused(
-        &shop.abide(&["run", "start", "greet", "--input-file", "gone.json"]),
-        2,
-        "unreadable",
-    );
-    refused(
-        &shop.abide(&["run", "start", "greet", "--input-file", "."]),
-        2,
-        "unreadable",
-    );
+    refused(&shop.abide(&["run", "start", "greet", "--input-file", "gone.json"]), 2, "unreadable");
+    refused(&shop.abide(&["run", "start", "greet", "--input-file", "."]), 2, "unreadable");
     let large = format!("\"{}\"", "x".repeat(5 * 1024 * 1024));
-    refused(
-        &shop.abide_with(&["run", "start", "greet", "--input", "-"], &large),
-        2,
-        "too_large",
-    );
-    assert_eq!(
-        shop.abide(&["run", "list"]).ok().out.lines().count(),
-        1,
-        "nothing was started"
-    );
+    refused(&shop.abide_with(&["run", "start", "greet", "--input", "-"], &large), 2, "too_large");
+    assert_eq!(shop.abide(&["run", "list"]).ok().out.lines().count(), 1, "nothing was started");
 }
 
 #[test]
@@ -151,11 +103,7 @@ fn names_and_keys_are_checked_before_anything_is_made() {
     refused(&shop.abide(&["run", "start", "a\u{1b}[31m"]), 2, "invalid");
     refused(&shop.abide(&["run", "start", &"x".repeat(300)]), 2, "too_large");
     refused(&shop.abide(&["run", "start", "greet", "--key", ""]), 2, "invalid");
-    refused(
-        &shop.abide(&["run", "start", "greet", "--concurrency", "k:0"]),
-        2,
-        "invalid",
-    );
+    refused(&shop.abide(&["run", "start", "greet", "--concurrency", "k:0"]), 2, "invalid");
     assert!(!shop.path().exists());
 }
 
@@ -165,16 +113,8 @@ fn a_run_that_is_over_or_open_refuses_what_does_not_fit() {
     let run = shop.start("greet", &[]);
     refused(&shop.abide(&["run", "purge", &run]), 2, "not_confirmed");
     refused(&shop.abide(&["run", "purge", &run, "--yes"]), 1, "run_open");
-    refused(
-        &shop.abide(&["dead-letter", "requeue", &run]),
-        1,
-        "not_dead_lettered",
-    );
-    refused(
-        &shop.abide(&["dead-letter", "discard", &run]),
-        1,
-        "not_dead_lettered",
-    );
+    refused(&shop.abide(&["dead-letter", "requeue", &run]), 1, "not_dead_lettered");
+    refused(&shop.abide(&["dead-letter", "discard", &run]), 1, "not_dead_lettered");
     shop.abide(&["run", "cancel", &run]).ok();
     refused(&shop.abide(&["run", "cancel", &run]), 1, "run_over");
     refused(&shop.abide(&["run", "signal", &run, "paid"]), 1, "run_over");

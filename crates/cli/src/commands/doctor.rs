@@ -71,26 +71,14 @@ impl Doctor {
         drop(reader);
         visit.look_at_file(&place.path);
         let mut snapshot = place.snapshot()?;
-        let damaged: Vec<(RunId, String)> = snapshot
-            .damaged()
-            .map(|(run, found)| (run, found.to_owned()))
-            .collect();
+        let damaged: Vec<(RunId, String)> = snapshot.damaged().map(|(run, found)| (run, found.to_owned())).collect();
         for (run, found) in damaged {
             visit.add("damaged", Some(run), found, "abide store check".into());
         }
         visit.look_at_runs(&mut snapshot, globals.namespace.as_deref())?;
         for item in snapshot.dead_letters()? {
-            let what = format!(
-                "a {} message was set aside: {}",
-                item.dead.envelope.message.kind(),
-                item.dead.reason
-            );
-            visit.add(
-                "dead_message",
-                item.dead.envelope.message.target(),
-                what,
-                "abide dead-letter list".into(),
-            );
+            let what = format!("a {} message was set aside: {}", item.dead.envelope.message.kind(), item.dead.reason);
+            visit.add("dead_message", item.dead.envelope.message.target(), what, "abide dead-letter list".into());
         }
         visit.report(&screen)
     }
@@ -110,12 +98,7 @@ impl Visit {
         let count = self.counts.entry(code).or_default();
         *count += 1;
         if *count <= NAMED_MAX {
-            self.findings.push(Finding {
-                code,
-                run,
-                what,
-                action,
-            });
+            self.findings.push(Finding { code, run, what, action });
         }
     }
 
@@ -127,12 +110,7 @@ impl Visit {
                 let what = format!(
                     "process {pid} ({name}) has the file open; a reader that stays pins its log, a writer is refused nothing"
                 );
-                self.add(
-                    "foreign_program",
-                    None,
-                    what,
-                    format!("end process {pid} if you do not know it"),
-                );
+                self.add("foreign_program", None, what, format!("end process {pid} if you do not know it"));
             }
         }
         let mut wal = path.as_os_str().to_owned();
@@ -140,12 +118,7 @@ impl Visit {
         let bytes = fs::metadata(&wal).map_or(0, |metadata| metadata.len());
         if bytes > WAL_BYTES_MAX {
             let what = format!("the write-ahead log has grown to {} MiB", bytes / 1024 / 1024);
-            self.add(
-                "log_not_settled",
-                None,
-                what,
-                "end programs that read the file in one long transaction".into(),
-            );
+            self.add("log_not_settled", None, what, "end programs that read the file in one long transaction".into());
         }
     }
 
@@ -154,10 +127,7 @@ impl Visit {
         filter.namespace = namespace.map(Into::into);
         let mut before = None;
         loop {
-            let page = Page {
-                most: PAGE_RUNS,
-                before,
-            };
+            let page = Page { most: PAGE_RUNS, before };
             let listed = snapshot.list(&filter, &page)?;
             let Some(last) = listed.last() else {
                 return Ok(());
@@ -168,12 +138,7 @@ impl Visit {
                 match snapshot.show(listed.run) {
                     Ok(Some(stored)) => self.look_at_run(listed, &stored.run),
                     Ok(None) => {}
-                    Err(fault) => self.add(
-                        "damaged",
-                        Some(listed.run),
-                        fault.message,
-                        "abide store check".into(),
-                    ),
+                    Err(fault) => self.add("damaged", Some(listed.run), fault.message, "abide store check".into()),
                 }
             }
         }
@@ -186,43 +151,23 @@ impl Visit {
             self.add("anomaly", Some(id), what, format!("abide run history {id}"));
         }
         if listed.status == Status::DeadLettered {
-            let why = run
-                .last_error
-                .as_ref()
-                .map(|error| format!(": {error}"))
-                .unwrap_or_default();
+            let why = run.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
             let what = format!("its attempt was set aside{why}");
-            self.add(
-                "dead_letter",
-                Some(id),
-                what,
-                format!("abide dead-letter requeue {id}, or discard"),
-            );
+            self.add("dead_letter", Some(id), what, format!("abide dead-letter requeue {id}, or discard"));
         }
         for cursor in &run.cursors {
             match &cursor.phase {
                 Phase::Claimed(claim) => {
                     let process = cursor.claimant.as_ref().and_then(|by| by.process.as_deref());
                     if self.is_late(claim.until()) && !self.is_held_by(process) {
-                        let what = format!(
-                            "the lease of claim {} ended {} ago",
-                            claim.number,
-                            self.since(claim.until())
-                        );
+                        let what =
+                            format!("the lease of claim {} ended {} ago", claim.number, self.since(claim.until()));
                         self.add("expired_claim", Some(id), what, self.start_engine());
                     }
                 }
                 Phase::Scheduled { visible_at, .. } if self.is_late(*visible_at) => {
-                    let what = format!(
-                        "its attempt could be claimed {} ago, and nobody has",
-                        self.since(*visible_at)
-                    );
-                    self.add(
-                        "overdue_attempt",
-                        Some(id),
-                        what,
-                        format!("abide run explain {id}"),
-                    );
+                    let what = format!("its attempt could be claimed {} ago, and nobody has", self.since(*visible_at));
+                    self.add("overdue_attempt", Some(id), what, format!("abide run explain {id}"));
                 }
                 Phase::Waiting(wait) => {
                     if let Some(until) = wait.until.filter(|until| self.is_late(*until)) {
@@ -252,23 +197,16 @@ impl Visit {
     fn start_engine(&self) -> String {
         match &self.holder {
             None => "start an engine on the store: nobody holds it".into(),
-            Some(holder) => format!(
-                "look at process {} ({}), which holds the store and should have",
-                holder.pid, holder.name
-            ),
+            Some(holder) => {
+                format!("look at process {} ({}), which holds the store and should have", holder.pid, holder.name)
+            }
         }
     }
 
     fn report(self, screen: &Screen) -> Outcome {
-        let exit = if self.findings.is_empty() {
-            Exit::Ok
-        } else {
-            Exit::Failure
-        };
+        let exit = if self.findings.is_empty() { Exit::Ok } else { Exit::Failure };
         if !screen.is_text() {
-            let holder = self
-                .holder
-                .map(|holder| json!({"pid": holder.pid, "name": holder.name}));
+            let holder = self.holder.map(|holder| json!({"pid": holder.pid, "name": holder.name}));
             screen.document(&json!({
                 "ok": self.findings.is_empty(), "runs": self.runs, "holder": holder,
                 "counts": self.counts, "findings": self.findings,
@@ -305,13 +243,8 @@ fn openers(path: &Path) -> Vec<(u32, String)> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let files = fs::read_dir(entry.path().join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        let opened = files
-            .filter_map(|file| fs::read_link(file.path()).ok())
-            .any(|file| file == path);
+        let files = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
+        let opened = files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == path);
         if opened {
             let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
             found.push((pid, name.trim().to_owned()));

@@ -36,9 +36,7 @@ pub struct Shop {
 
 impl Shop {
     pub fn new() -> Self {
-        Self {
-            folder: TempDir::new().unwrap(),
-        }
+        Self { folder: TempDir::new().expect("a temporary folder") }
     }
 
     pub fn dir(&self) -> &Path {
@@ -69,14 +67,14 @@ impl Shop {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap();
+            .expect("the binary runs");
         // A command that does not read its input may have ended before it gets it.
-        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        let output = child.wait_with_output().unwrap();
+        let _ = child.stdin.take().expect("it has an input").write_all(input.as_bytes());
+        let output = child.wait_with_output().expect("it ends");
         Answer {
             code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
+            out: String::from_utf8(output.stdout).expect("data is UTF-8"),
+            err: String::from_utf8(output.stderr).expect("remarks are UTF-8"),
         }
     }
 
@@ -89,14 +87,9 @@ impl Shop {
             }
         });
         let sleeps = Machine::<Value>::new("sleeps")
-            .step("rest", async |_, state: Value| {
-                Ok(sleep(hours(1), state).then("wake"))
-            })
+            .step("rest", async |_, state: Value| Ok(sleep(hours(1), state).then("wake")))
             .step("wake", async |_, state: Value| Ok(done(&state)));
-        Engine::open(&self.url())
-            .register(waits)
-            .register(sleeps)
-            .node("the test's engine")
+        Engine::open(&self.url()).register(waits).register(sleeps).node("the test's engine")
     }
 
     /// Starts a run by the command line, while nobody holds the store.
@@ -108,8 +101,8 @@ impl Shop {
 
     /// Changes the file behind everybody's back; answers with how many rows the last statement changed.
     pub fn edit(&self, sql: &str) -> u64 {
-        let connection = rusqlite::Connection::open(self.path()).unwrap();
-        connection.execute_batch(sql).unwrap();
+        let connection = rusqlite::Connection::open(self.path()).expect("the file opens");
+        connection.execute_batch(sql).expect("the statements run");
         connection.changes()
     }
 

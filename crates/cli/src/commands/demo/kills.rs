@@ -73,9 +73,7 @@ pub(super) struct Chance(u64);
 
 impl Chance {
     pub(super) fn new() -> Self {
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self(now.as_nanos() as u64 ^ u64::from(std::process::id()))
     }
 

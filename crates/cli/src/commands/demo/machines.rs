@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::{
-    Backoff, Ctx, Join, Machine, RetryPolicy, StepError, await_signal, child, done, minutes, next, sleep,
-    spawn,
+    Backoff, Ctx, Join, Machine, RetryPolicy, StepError, await_signal, child, done, minutes, next, sleep, spawn,
 };
 use serde::{Deserialize, Serialize};
 
@@ -33,11 +32,7 @@ pub(super) struct Order {
 
 impl Order {
     pub(super) fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            packed: Vec::new(),
-            receipt: None,
-        }
+        Self { name: name.to_owned(), packed: Vec::new(), receipt: None }
     }
 }
 
@@ -50,10 +45,7 @@ pub(super) struct Item {
 
 /// Tells the one who watches that a step executes now: a good moment to be killed.
 fn began(ctx: &Ctx, order: &str) {
-    tell(&Told::Began {
-        step: ctx.step().to_owned(),
-        order: order.to_owned(),
-    });
+    tell(&Told::Began { step: ctx.step().to_owned(), order: order.to_owned() });
 }
 
 pub(super) fn order(charges: &Path) -> Machine<Order> {
@@ -63,13 +55,7 @@ pub(super) fn order(charges: &Path) -> Machine<Order> {
             began(&ctx, &order.name);
             let items = ITEMS.map(|item| {
                 let name = order.name.clone();
-                child(
-                    "pack",
-                    &Item {
-                        order: name,
-                        item: item.into(),
-                    },
-                )
+                child("pack", &Item { order: name, item: item.into() })
             });
             Ok(spawn(items, "charge", order).join(Join::AllSucceeded))
         })
@@ -84,23 +70,17 @@ pub(super) fn order(charges: &Path) -> Machine<Order> {
                 charge(&charges, &order.name, &ctx.idempotency_key())?;
                 tokio::time::sleep(CHARGING).await;
                 if ctx.retries() == 0 {
-                    return Err(
-                        StepError::new("the card service did not answer in time").code("gateway_timeout")
-                    );
+                    return Err(StepError::new("the card service did not answer in time").code("gateway_timeout"));
                 }
                 order.receipt = Some(ctx.idempotency_key());
                 Ok(next("await_payment", order))
             }
         })
-        .step("await_payment", async |ctx, order: Order| {
-            match ctx.signal::<u32>("paid")? {
-                None => Ok(await_signal("paid", order).deadline(minutes(5))),
-                Some(_) => Ok(next("cool_off", order)),
-            }
+        .step("await_payment", async |ctx, order: Order| match ctx.signal::<u32>("paid")? {
+            None => Ok(await_signal("paid", order).deadline(minutes(5))),
+            Some(_) => Ok(next("cool_off", order)),
         })
-        .step("cool_off", async |_, order: Order| {
-            Ok(sleep(COOLING_OFF, order).then("ship"))
-        })
+        .step("cool_off", async |_, order: Order| Ok(sleep(COOLING_OFF, order).then("ship")))
         .step("ship", async |ctx, order: Order| {
             began(&ctx, &order.name);
             tokio::time::sleep(SHIPPING).await;

@@ -43,10 +43,8 @@ impl Worker {
             .stderr(Stdio::inherit())
             .spawn()?;
         let input = child.stdin.take();
-        let output = child
-            .stdout
-            .take()
-            .ok_or_else(|| Failure::new(Exit::Failure, "io", "the worker has no output"))?;
+        let output =
+            child.stdout.take().ok_or_else(|| Failure::new(Exit::Failure, "io", "the worker has no output"))?;
         let (sender, heard) = sync_channel(LINES_MAX);
         let listener = std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -58,12 +56,7 @@ impl Worker {
                 }
             }
         });
-        Ok(Self {
-            child,
-            input,
-            heard,
-            listener: Some(listener),
-        })
+        Ok(Self { child, input, heard, listener: Some(listener) })
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -102,17 +95,11 @@ impl Worker {
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
             // Listening goes on, or a full pipe would keep it from stopping.
-            if matches!(self.listen(Duration::from_millis(20)), Heard::Gone)
-                && self.child.try_wait()?.is_some()
-            {
+            if matches!(self.listen(Duration::from_millis(20)), Heard::Gone) && self.child.try_wait()?.is_some() {
                 return Ok(());
             }
         }
-        Err(Failure::new(
-            Exit::Failure,
-            "demo",
-            "the worker did not stop when it was asked to",
-        ))
+        Err(Failure::new(Exit::Failure, "demo", "the worker did not stop when it was asked to"))
     }
 }
 

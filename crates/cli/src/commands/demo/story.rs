@@ -32,6 +32,8 @@ pub(super) struct OrderTold {
     pub(super) paid: bool,
     asked_start: Option<u64>,
     asked_pay: Option<u64>,
+    /// It was asked for payment in some life: if nobody acknowledged it, it is asked again, whatever it came to.
+    ever_asked_pay: bool,
 }
 
 /// A worker's violent end.
@@ -75,16 +77,14 @@ pub(super) fn play(screen: &Screen, dir: &Path, kills: usize, shards: u16) -> Re
                     paid: false,
                     asked_start: None,
                     asked_pay: None,
+                    ever_asked_pay: false,
                 })
                 .collect(),
             kills: Vec::new(),
             took: Duration::ZERO,
         },
     };
-    play.say(
-        Tone::Faint,
-        &format!("store {}", dir.join(super::STORE).display()),
-    )?;
+    play.say(Tone::Faint, &format!("store {}", dir.join(super::STORE).display()))?;
     while play.one_life()? == Life::Killed {}
     play.story.took = play.began.elapsed();
     Ok(play.story)
@@ -113,13 +113,9 @@ impl Play<'_> {
         if !self.screen.is_text() {
             return Ok(());
         }
-        let clock = self.screen.paint(
-            Tone::Faint,
-            &format!("{:6.2}s", self.began.elapsed().as_secs_f64()),
-        );
+        let clock = self.screen.paint(Tone::Faint, &format!("{:6.2}s", self.began.elapsed().as_secs_f64()));
         let text = crate::text::clean(text);
-        self.screen
-            .line(&format!("{clock}  {}", self.screen.paint(tone, &text)))
+        self.screen.line(&format!("{clock}  {}", self.screen.paint(tone, &text)))
     }
 
     /// The next moment to strike at, while there are kills left.
@@ -148,14 +144,9 @@ impl Play<'_> {
             if let Heard::Told(told) = &heard {
                 ready |= matches!(told, Told::Ready);
                 if matches!(told, Told::Ready) {
-                    self.say(
-                        Tone::Good,
-                        &format!("worker {} has the store, and its runs go on", worker.id()),
-                    )?;
+                    self.say(Tone::Good, &format!("worker {} has the store, and its runs go on", worker.id()))?;
                 }
-                let is_moment = self
-                    .point()
-                    .is_some_and(|point| point.is_told(told, |number| self.is_start(number)));
+                let is_moment = self.point().is_some_and(|point| point.is_told(told, |number| self.is_start(number)));
                 self.note(told)?;
                 if let (true, Some(point)) = (is_moment, self.point()) {
                     return self.kill(&mut worker, point);
@@ -169,11 +160,7 @@ impl Play<'_> {
                 continue;
             }
             if let Some(point) = self.point().filter(|_| lived.elapsed() >= MOMENT_AWAITED) {
-                let point = if point == Point::WhileOpening {
-                    point
-                } else {
-                    Point::AtRandom
-                };
+                let point = if point == Point::WhileOpening { point } else { Point::AtRandom };
                 return self.kill(&mut worker, point);
             }
             if self.point() == Some(Point::AtRandom) && lived.elapsed() >= random {
@@ -208,10 +195,7 @@ impl Play<'_> {
     }
 
     fn is_start(&self, number: u64) -> bool {
-        self.story
-            .orders
-            .iter()
-            .any(|order| order.asked_start == Some(number))
+        self.story.orders.iter().any(|order| order.asked_start == Some(number))
     }
 
     fn kill(&mut self, worker: &mut Worker, point: Point) -> Result<Life, Failure> {
@@ -221,23 +205,11 @@ impl Play<'_> {
             self.note(told)?;
         }
         if !killed {
-            return Err(Failure::new(
-                Exit::Failure,
-                "demo",
-                "the worker ended before it could be killed",
-            ));
+            return Err(Failure::new(Exit::Failure, "demo", "the worker ended before it could be killed"));
         }
-        self.story.kills.push(Kill {
-            at: Timestamp(wall.as_millis() as i64),
-            point,
-        });
-        let text = format!(
-            "✂ kill {} of {}: SIGKILL {} {}",
-            self.story.kills.len(),
-            self.wanted,
-            worker.id(),
-            point.words()
-        );
+        self.story.kills.push(Kill { at: Timestamp(wall.as_millis() as i64), point });
+        let text =
+            format!("✂ kill {} of {}: SIGKILL {} {}", self.story.kills.len(), self.wanted, worker.id(), point.words());
         self.say(Tone::Bad, &text)?;
         Ok(Life::Killed)
     }
@@ -258,11 +230,7 @@ impl Play<'_> {
                 }
                 news.map_or(Ok(()), |news| self.say(Tone::Plain, &news))
             }
-            Told::Refused { why, .. } => Err(Failure::new(
-                Exit::Failure,
-                "demo",
-                format!("the worker refused: {why}"),
-            )),
+            Told::Refused { why, .. } => Err(Failure::new(Exit::Failure, "demo", format!("the worker refused: {why}"))),
             Told::Ready | Told::Began { .. } => Ok(()),
         }
     }
@@ -271,11 +239,7 @@ impl Play<'_> {
     fn submit(&mut self, worker: &mut Worker) {
         self.asked += 1;
         let number = self.asked;
-        let next = self
-            .story
-            .orders
-            .iter_mut()
-            .find(|order| order.run.is_none() && order.asked_start.is_none());
+        let next = self.story.orders.iter_mut().find(|order| order.run.is_none() && order.asked_start.is_none());
         if let Some(order) = next {
             order.asked_start = Some(number);
             let order = order.name.clone();
@@ -297,14 +261,12 @@ impl Play<'_> {
             let status = stored.run.status();
             statuses.push(status);
             let unpaid = !order.paid && order.asked_pay.is_none();
-            if status == Status::AwaitingSignal && unpaid && held_back != Some(index) {
+            let wanted = status == Status::AwaitingSignal || order.ever_asked_pay;
+            if wanted && unpaid && held_back != Some(index) {
+                order.ever_asked_pay = true;
                 self.asked += 1;
                 order.asked_pay = Some(self.asked);
-                worker.ask(&Ask::Pay {
-                    number: self.asked,
-                    order: order.name.clone(),
-                    run,
-                });
+                worker.ask(&Ask::Pay { number: self.asked, order: order.name.clone(), run });
             }
         }
         Ok(statuses)

@@ -56,10 +56,7 @@ pub(super) fn draw(screen: &Screen, dir: &Path, story: &Story) -> Result<(), Fai
         screen,
         from: run.created_at,
         to: end.max(run.created_at.after(1)),
-        columns: screen
-            .columns()
-            .saturating_sub(LABEL_COLUMNS + 4)
-            .clamp(20, CHART_COLUMNS_MAX),
+        columns: screen.columns().saturating_sub(LABEL_COLUMNS + 4).clamp(20, CHART_COLUMNS_MAX),
     };
     screen.line("")?;
     let took = end.since(run.created_at) as f64 / 1000.0;
@@ -88,15 +85,10 @@ fn lanes_of(snapshot: &mut Snapshot, run: &Run, kills: &[Kill]) -> Result<Vec<La
             _ => None,
         });
         for (step, bar) in bars(&rows, kills) {
-            let label = prefix
-                .as_ref()
-                .map_or_else(|| step.clone(), |item| format!("  {step} {}", item.item));
+            let label = prefix.as_ref().map_or_else(|| step.clone(), |item| format!("  {step} {}", item.item));
             match lanes.iter_mut().find(|lane: &&mut Lane| lane.label == label) {
                 Some(lane) => lane.bars.push(bar),
-                None => lanes.push(Lane {
-                    label,
-                    bars: vec![bar],
-                }),
+                None => lanes.push(Lane { label, bars: vec![bar] }),
             }
         }
     }
@@ -110,10 +102,7 @@ fn bars(rows: &[Row], kills: &[Kill]) -> Vec<(String, Bar)> {
     let mut since: Option<(String, Timestamp)> = None;
     let mut run: Option<Run> = None;
     for row in rows {
-        let meta = Meta {
-            seq: row.seq,
-            at: row.at,
-        };
+        let meta = Meta { seq: row.seq, at: row.at };
         for fact in &row.facts {
             let ends = match fact {
                 Fact::Completed(_) => Some(Doing::Worked),
@@ -124,10 +113,7 @@ fn bars(rows: &[Row], kills: &[Kill]) -> Vec<(String, Bar)> {
             };
             if let (Some(doing), Some((step, from))) = (ends, since.take_if(|_| ends.is_some())) {
                 // The loss is recorded when the store is opened again; the work ended with the process.
-                let died = kills
-                    .iter()
-                    .map(|kill| kill.at)
-                    .find(|at| *at >= from && *at <= row.at);
+                let died = kills.iter().map(|kill| kill.at).find(|at| *at >= from && *at <= row.at);
                 let to = died.filter(|_| doing == Doing::Lost).unwrap_or(row.at);
                 bars.push((step, Bar { from, to, doing }));
             }
@@ -136,8 +122,7 @@ fn bars(rows: &[Row], kills: &[Kill]) -> Vec<(String, Bar)> {
                 None => run = Run::begin(row).ok(),
             }
             let cursor = run.as_ref().and_then(|run| run.cursors.first());
-            let Some((step, phase)) = cursor.and_then(|cursor| Some((cursor.step.as_ref()?, &cursor.phase)))
-            else {
+            let Some((step, phase)) = cursor.and_then(|cursor| Some((cursor.step.as_ref()?, &cursor.phase))) else {
                 continue;
             };
             match phase {
@@ -207,16 +192,11 @@ impl Chart<'_> {
 
     fn foot(&self, kills: &[Kill]) -> Result<(), Failure> {
         let mut marks = vec![' '; self.columns + 3];
-        for (number, kill) in (1..)
-            .zip(kills)
-            .filter(|(_, kill)| self.from <= kill.at && kill.at <= self.to)
-        {
+        for (number, kill) in (1..).zip(kills).filter(|(_, kill)| self.from <= kill.at && kill.at <= self.to) {
             let text = number.to_string();
             let start = self.column(kill.at);
             // Two kills that fall together stand side by side.
-            let free = (start..marks.len())
-                .find(|column| marks[*column] == ' ')
-                .unwrap_or(start);
+            let free = (start..marks.len()).find(|column| marks[*column] == ' ').unwrap_or(start);
             for (offset, sign) in text.chars().enumerate() {
                 if let Some(mark) = marks.get_mut(free + offset) {
                     *mark = sign;
@@ -224,11 +204,7 @@ impl Chart<'_> {
             }
         }
         let marks: String = marks.into_iter().collect();
-        let line = format!(
-            "  {:LABEL_COLUMNS$}{}",
-            "kill",
-            self.screen.paint(Tone::Bad, marks.trim_end())
-        );
+        let line = format!("  {:LABEL_COLUMNS$}{}", "kill", self.screen.paint(Tone::Bad, marks.trim_end()));
         self.screen.line(&line)?;
         let whole = self.to.since(self.from);
         let end = format!("{:.2}s", whole as f64 / 1000.0);
@@ -242,10 +218,7 @@ impl Chart<'_> {
             (Tone::Bad, "▒✂ died with the process, ran again"),
             (Tone::Faint, "─ waited"),
         ];
-        let legend: Vec<String> = legend
-            .iter()
-            .map(|(tone, text)| self.screen.paint(*tone, text))
-            .collect();
+        let legend: Vec<String> = legend.iter().map(|(tone, text)| self.screen.paint(*tone, text)).collect();
         self.screen.line(&format!("  {}", legend.join("   ")))
     }
 }

@@ -29,15 +29,9 @@ pub(super) struct Verdict {
 
 pub(super) fn judge(dir: &Path, story: &Story) -> Result<Verdict, Failure> {
     let path = dir.join(super::STORE);
-    let mut verdict = Verdict {
-        problems: Audit::of(&mut open_read_only(&path)?)?.found,
-        ..Verdict::default()
-    };
+    let mut verdict = Verdict { problems: Audit::of(&mut open_read_only(&path)?)?.found, ..Verdict::default() };
     let mut snapshot = Snapshot::read(Box::new(open_read_only(&path)?))?;
-    let page = Page {
-        most: 100_000,
-        before: None,
-    };
+    let page = Page { most: 100_000, before: None };
     let listed = snapshot.list(&Filter::default(), &page)?;
     verdict.runs = listed.len();
     let mut journals: BTreeMap<RunId, Vec<Fact>> = BTreeMap::new();
@@ -109,18 +103,9 @@ impl Verdict {
                     self.charge_calls, self.charged_twice
                 ),
             ),
-            (
-                sound(self.lost),
-                format!("{} acknowledgements, {} lost", self.acknowledged, self.lost),
-            ),
-            (
-                sound(self.terminal_twice),
-                format!("{} runs, {} ended twice", self.runs, self.terminal_twice),
-            ),
-            (
-                sound(self.problems as usize),
-                format!("the store was read from end to end: {} problems", self.problems),
-            ),
+            (sound(self.lost), format!("{} acknowledgements, {} lost", self.acknowledged, self.lost)),
+            (sound(self.terminal_twice), format!("{} runs, {} ended twice", self.runs, self.terminal_twice)),
+            (sound(self.problems as usize), format!("the store was read from end to end: {} problems", self.problems)),
         ];
         screen.line("")?;
         for (tone, line) in lines {

@@ -29,10 +29,7 @@ pub(crate) struct DemoWorker {
 
 impl DemoWorker {
     pub(crate) fn perform(self) -> Outcome {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         runtime.block_on(self.work())
     }
 
@@ -80,10 +77,7 @@ async fn obey(client: &Client, ask: Ask) {
     };
     tell(&match answer {
         Ok(run) => Told::Acknowledged { number, run },
-        Err(error) => Told::Refused {
-            number,
-            why: error.to_string(),
-        },
+        Err(error) => Told::Refused { number, why: error.to_string() },
     });
 }
 

@@ -2,6 +2,7 @@
 
 use abide_kernel::explain::{Explanation, explain};
 use abide_kernel::{Refusal, RunId};
+use abide_store::FaultKind;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
@@ -29,18 +30,18 @@ impl Explain {
         let mut snapshot = place.snapshot()?;
         let id = place.find(&mut snapshot, &self.id)?;
         let holder = place.holder();
-        let mut explanation = match snapshot.show(id) {
-            Ok(Some(stored)) => {
-                let now = screen.now().max(stored.run.updated_at);
-                let around = around(&mut snapshot, holder.as_ref(), &stored.run, now)?;
-                explain(&stored.run, &around, now)
-            }
+        let stored = match snapshot.show(id) {
+            Ok(Some(stored)) => stored,
             Ok(None) => return Err(Refusal::NotFound { run: id }.into()),
+            Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => {
+                return damaged(&screen, id, &fault.message);
+            }
             Err(fault) => return Err(fault.into()),
         };
-        let held = holder.map_or("nobody".into(), |holder| {
-            format!("process {} ({})", holder.pid, holder.name)
-        });
+        let now = screen.now().max(stored.run.updated_at);
+        let around = around(&mut snapshot, holder.as_ref(), &stored.run, now)?;
+        let mut explanation = explain(&stored.run, &around, now);
+        let held = holder.map_or("nobody".into(), |holder| format!("process {} ({})", holder.pid, holder.name));
         explanation.evidence.push(("store_held_by".into(), held));
         if !screen.is_text() {
             screen.document(&written(id, &explanation))?;
@@ -49,23 +50,30 @@ impl Explain {
         let mut fields = vec![("why", Cell::toned(&explanation.sentence, Tone::Strong))];
         let evidence = explanation.evidence.iter();
         fields.extend(evidence.map(|(name, value)| (name.as_str(), Cell::new(value))));
-        fields.extend(
-            explanation
-                .next_actions
-                .iter()
-                .map(|action| ("do", Cell::toned(action, Tone::Busy))),
-        );
+        fields.extend(explanation.next_actions.iter().map(|action| ("do", Cell::toned(action, Tone::Busy))));
         screen.fields(&fields)?;
         Ok(Exit::Ok)
     }
 }
 
+/// A run whose record is damaged does not move either, and that is the reason.
+fn damaged(screen: &Screen, run: RunId, found: &str) -> Outcome {
+    let sentence = format!("its record is damaged, so nothing can be done to it: {found}");
+    let action = "abide store check";
+    if screen.is_text() {
+        let fields = [("why", Cell::toned(sentence, Tone::Strong)), ("do", Cell::toned(action, Tone::Busy))];
+        screen.fields(&fields)?;
+    } else {
+        screen.document(&json!({
+            "run": run, "reason": "damaged", "sentence": sentence, "evidence": {}, "next_actions": [action],
+        }))?;
+    }
+    Ok(Exit::Ok)
+}
+
 fn written(run: RunId, explanation: &Explanation) -> Value {
-    let evidence: Map<String, Value> = explanation
-        .evidence
-        .iter()
-        .map(|(name, value)| (name.clone(), Value::from(value.as_str())))
-        .collect();
+    let evidence: Map<String, Value> =
+        explanation.evidence.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
     json!({
         "run": run,
         "reason": explanation.reason.code(),

@@ -10,18 +10,11 @@ use crate::text::span;
 
 /// What a row says, given the run before it.
 pub(crate) fn words(before: Option<&Run>, row: &Row) -> String {
-    let meta = Meta {
-        seq: row.seq,
-        at: row.at,
-    };
+    let meta = Meta { seq: row.seq, at: row.at };
     let mut run = before.cloned();
     let mut parts: Vec<String> = Vec::new();
     for (index, fact) in row.facts.iter().enumerate() {
-        let said = if is_said_elsewhere(&row.facts, index) {
-            String::new()
-        } else {
-            say(run.as_ref(), fact, row.at)
-        };
+        let said = if is_said_elsewhere(&row.facts, index) { String::new() } else { say(run.as_ref(), fact, row.at) };
         if !said.is_empty() {
             parts.push(said);
         }
@@ -32,11 +25,7 @@ pub(crate) fn words(before: Option<&Run>, row: &Row) -> String {
     }
     if parts.is_empty() {
         let kinds: Vec<&str> = row.facts.iter().map(Fact::kind).collect();
-        return if kinds.is_empty() {
-            "emptied by a purge".into()
-        } else {
-            kinds.join(", ")
-        };
+        return if kinds.is_empty() { "emptied by a purge".into() } else { kinds.join(", ") };
     }
     parts.join("; ")
 }
@@ -54,39 +43,24 @@ fn is_said_elsewhere(facts: &[Fact], index: usize) -> bool {
 fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
     match fact {
         Fact::Started(started) => say_started(started),
-        Fact::Pinned(pinned) => format!(
-            "pinned to definition {}, which begins with {}",
-            pinned.fingerprint, pinned.step
-        ),
+        Fact::Pinned(pinned) => {
+            format!("pinned to definition {}, which begins with {}", pinned.fingerprint, pinned.step)
+        }
         Fact::Scheduled(scheduled) => say_scheduled(run, scheduled, at),
         Fact::Notified(_) => "the notifier was told".into(),
         Fact::Claimed(claimed) => {
             let again = cursor(run, claimed.cursor).and_then(|cursor| cursor.claimant.as_ref());
             let by = claimed.by.as_ref().or(again).map_or("somebody", |by| &*by.owner);
-            format!(
-                "{} is claimed by {by} (claim {})",
-                step(run, claimed.cursor),
-                claimed.claim
-            )
+            format!("{} is claimed by {by} (claim {})", step(run, claimed.cursor), claimed.claim)
         }
-        Fact::Heartbeat(beat) => format!(
-            "lease of claim {} lasts {} more",
-            beat.claim,
-            span(beat.lease_until.since(at))
-        ),
+        Fact::Heartbeat(beat) => {
+            format!("lease of claim {} lasts {} more", beat.claim, span(beat.lease_until.since(at)))
+        }
         Fact::Expired(lost) => format!("claim {} was lost with its worker", lost.claim),
         Fact::Returned(back) => format!("claim {} was given back unused", back.claim),
         Fact::Completed(completed) => {
-            let handled = completed
-                .error
-                .as_ref()
-                .map(|error| format!(" after {error}"))
-                .unwrap_or_default();
-            format!(
-                "{} returned {}{handled}",
-                step(run, completed.cursor),
-                say_outcome(&completed.outcome)
-            )
+            let handled = completed.error.as_ref().map(|error| format!(" after {error}")).unwrap_or_default();
+            format!("{} returned {}{handled}", step(run, completed.cursor), say_outcome(&completed.outcome))
         }
         Fact::Failed(failed) => {
             let again = match failed.retry_at {
@@ -102,24 +76,10 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         },
         Fact::SignalReceived(signal) => format!("signal {} arrived: {}", signal.name, brief(&signal.payload)),
         Fact::Woken(woken) => format!("woken by {}", say_reason(woken.by)),
-        Fact::ChildStarted(child) => format!(
-            "asked for child {} of {} v{}",
-            child.child, child.workflow, child.version
-        ),
-        Fact::ChildAnswered(answered) => match &answered.answer {
-            ChildAnswer::Existing(other) => {
-                format!("child {} was not started: {other} has its key", answered.child)
-            }
-            ChildAnswer::Rejected(reason) => format!("child {} was not started: {reason}", answered.child),
-        },
-        Fact::ChildEnded(ended) => format!("child {} ended as {}", ended.child, ended.status),
+        Fact::ChildStarted(_) | Fact::ChildAnswered(_) | Fact::ChildEnded(_) => say_child(fact),
         Fact::ParentPurged => "the parent's record is gone".into(),
         Fact::Ended(ended) => {
-            let why = ended
-                .error
-                .as_ref()
-                .map(|error| format!(": {error}"))
-                .unwrap_or_default();
+            let why = ended.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
             format!("ended as {}{why}", ended.status)
         }
         Fact::DeadLettered(dead) => format!("set aside as a dead letter: {}", dead.reason),
@@ -127,6 +87,23 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::Anomaly(anomaly) => format!("anomaly {}: {}", anomaly.kind, anomaly.detail),
         Fact::Purged => "its record was removed".into(),
         Fact::Compacted(run) => format!("compacted at rev {}", run.rev.0),
+    }
+}
+
+/// What a run learns of its children.
+fn say_child(fact: &Fact) -> String {
+    match fact {
+        Fact::ChildStarted(child) => {
+            format!("asked for child {} of {} v{}", child.child, child.workflow, child.version)
+        }
+        Fact::ChildAnswered(answered) => match &answered.answer {
+            ChildAnswer::Existing(other) => {
+                format!("child {} was not started: {other} has its key", answered.child)
+            }
+            ChildAnswer::Rejected(reason) => format!("child {} was not started: {reason}", answered.child),
+        },
+        Fact::ChildEnded(ended) => format!("child {} ended as {}", ended.child, ended.status),
+        other => other.kind().into(),
     }
 }
 
@@ -148,11 +125,7 @@ fn say_started(started: &Started) -> String {
 
 /// Only what is not plain from the rest: an attempt that may be claimed at once is claimed or waits in line.
 fn say_scheduled(run: Option<&Run>, scheduled: &Scheduled, at: Timestamp) -> String {
-    let name = scheduled
-        .step
-        .as_deref()
-        .map(str::to_owned)
-        .unwrap_or_else(|| step(run, scheduled.cursor));
+    let name = scheduled.step.as_deref().map(str::to_owned).unwrap_or_else(|| step(run, scheduled.cursor));
     match scheduled.visible_at {
         Some(visible_at) if visible_at > at => format!("{name} is due in {}", span(visible_at.since(at))),
         _ => format!("{name} is due"),

@@ -55,16 +55,8 @@ impl History {
         let shown = rows.iter().filter(|row| row.rev.0 >= self.from).zip(told);
         let lines = shown.map(|(row, told)| {
             // In a story, when since the beginning says more than how long ago.
-            let when = if iso_wanted {
-                told.at
-            } else {
-                format!("+{}", span(row.at.since(began)))
-            };
-            let tone = if row.facts.iter().any(is_trouble) {
-                Tone::Bad
-            } else {
-                Tone::Plain
-            };
+            let when = if iso_wanted { told.at } else { format!("+{}", span(row.at.since(began))) };
+            let tone = if row.facts.iter().any(is_trouble) { Tone::Bad } else { Tone::Plain };
             vec![
                 Cell::toned(told.rev.to_string(), Tone::Faint),
                 Cell::toned(when, Tone::Faint),
@@ -91,13 +83,7 @@ fn tell(rows: &[Row], from: u64) -> Result<Vec<Told<'_>>, Failure> {
             None => Run::begin(row).map_err(|bad| Failure::new(Exit::Failure, "corrupt", bad.to_string()))?,
         });
         if row.rev.0 >= from {
-            told.push(Told {
-                rev: row.rev.0,
-                at: iso(row.at),
-                position: row.seq.0,
-                facts: &row.facts,
-                words,
-            });
+            told.push(Told { rev: row.rev.0, at: iso(row.at), position: row.seq.0, facts: &row.facts, words });
         }
     }
     Ok(told)

@@ -63,13 +63,7 @@ impl List {
             None => None,
         };
         let most = self.limit as usize;
-        let mut listed = snapshot.list(
-            &filter,
-            &Page {
-                most: most + 1,
-                before,
-            },
-        )?;
+        let mut listed = snapshot.list(&filter, &Page { most: most + 1, before })?;
         let more = listed.len() > most;
         listed.truncate(most);
         if !screen.is_text() {
@@ -91,9 +85,7 @@ const HEADS: [&str; 7] = ["RUN", "WORKFLOW", "STATUS", "STEP", "KEY", "CREATED",
 
 fn row(screen: &Screen, listed: &Listed) -> Vec<Cell> {
     // An attempt that is due already waits for a worker, not for an instant.
-    let due = listed
-        .due
-        .filter(|due| listed.status != Status::Runnable || *due > screen.now());
+    let due = listed.due.filter(|due| listed.status != Status::Runnable || *due > screen.now());
     vec![
         Cell::toned(screen.id(listed.run), Tone::Strong),
         Cell::new(format!("{} v{}", listed.workflow, listed.version)),

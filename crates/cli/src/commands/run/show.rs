@@ -95,10 +95,7 @@ fn identity(screen: &Screen, run: &Run) -> Vec<Field> {
     let spec = &run.started.spec;
     let mut fields = vec![
         ("run", Cell::toned(run.id.to_string(), Tone::Strong)),
-        (
-            "workflow",
-            Cell::new(format!("{} v{}", spec.workflow, spec.version)),
-        ),
+        ("workflow", Cell::new(format!("{} v{}", spec.workflow, spec.version))),
         ("status", Cell::status(run.status())),
         ("namespace", Cell::new(&*spec.namespace)),
         ("queue", Cell::new(&*spec.queue)),
@@ -118,15 +115,8 @@ fn identity(screen: &Screen, run: &Run) -> Vec<Field> {
         fields.push(("label", Cell::new(format!("{name}={value}"))));
     }
     if let Some(parent) = &run.started.parent {
-        let gone = if run.orphaned {
-            ", whose record is gone"
-        } else {
-            ""
-        };
-        fields.push((
-            "parent",
-            Cell::new(format!("{} at step {}{gone}", parent.run, parent.step)),
-        ));
+        let gone = if run.orphaned { ", whose record is gone" } else { "" };
+        fields.push(("parent", Cell::new(format!("{} at step {}{gone}", parent.run, parent.step))));
     }
     fields.push(("created", Cell::new(screen.time(run.created_at))));
     fields.push(("updated", Cell::new(screen.time(run.updated_at))));
@@ -136,9 +126,7 @@ fn identity(screen: &Screen, run: &Run) -> Vec<Field> {
     if let Some(deadline) = spec.deadline {
         fields.push(("deadline", Cell::new(screen.time(deadline))));
     }
-    let pinned = run
-        .fingerprint
-        .map_or("at the first claim".into(), |pinned| pinned.to_string());
+    let pinned = run.fingerprint.map_or("at the first claim".into(), |pinned| pinned.to_string());
     fields.push(("definition", Cell::new(pinned)));
     fields.push(("rev", Cell::new(run.rev.0.to_string())));
     fields
@@ -146,35 +134,21 @@ fn identity(screen: &Screen, run: &Run) -> Vec<Field> {
 
 /// Where one line of steps stands.
 fn standing(screen: &Screen, run: &Run, cursor: &Cursor) -> Vec<Field> {
-    let step = cursor
-        .step
-        .as_deref()
-        .unwrap_or("the first, named at the first claim");
+    let step = cursor.step.as_deref().unwrap_or("the first, named at the first claim");
     let mut fields = vec![("step", Cell::toned(step, Tone::Strong))];
     let tries = cursor.retries + cursor.reclaims;
     if tries > 0 {
-        let text = format!(
-            "{tries} before: {} failed, {} lost their worker",
-            cursor.retries, cursor.reclaims
-        );
+        let text = format!("{tries} before: {} failed, {} lost their worker", cursor.retries, cursor.reclaims);
         fields.push(("attempts", Cell::new(text)));
     }
     match &cursor.phase {
         Phase::Scheduled { visible_at, .. } => {
-            let since = if *visible_at > screen.now() {
-                "claimable from"
-            } else {
-                "claimable since"
-            };
+            let since = if *visible_at > screen.now() { "claimable from" } else { "claimable since" };
             fields.push((since, Cell::toned(screen.time(*visible_at), Tone::Busy)));
         }
         Phase::Claimed(claim) => {
             let by = cursor.claimant.as_ref().map_or("somebody", |by| &*by.owner);
-            let text = format!(
-                "{by}, claim {}, lease to {}",
-                claim.number,
-                screen.time(claim.until())
-            );
+            let text = format!("{by}, claim {}, lease to {}", claim.number, screen.time(claim.until()));
             fields.push(("executed by", Cell::toned(text, Tone::Busy)));
         }
         Phase::Waiting(wait) => {
@@ -189,11 +163,7 @@ fn standing(screen: &Screen, run: &Run, cursor: &Cursor) -> Vec<Field> {
         Phase::Planned { .. } if !cursor.needs.is_empty() => {
             fields.push(("needs", Cell::new(cursor.needs.join(", "))));
         }
-        Phase::Planned { .. }
-        | Phase::Completed { .. }
-        | Phase::Failed
-        | Phase::Finished { .. }
-        | Phase::Closed => {}
+        Phase::Planned { .. } | Phase::Completed { .. } | Phase::Failed | Phase::Finished { .. } | Phase::Closed => {}
     }
     fields
 }
@@ -204,11 +174,7 @@ fn waiting_for(run: &Run, wait: &Wait) -> String {
         WaitKind::Signal { names, .. } => format!("signal {}", names.join(" or ")),
         WaitKind::Timer => "a timer".into(),
         WaitKind::Children(barrier) => {
-            let all = run
-                .children
-                .iter()
-                .filter(|child| child.barrier == Some(wait.token))
-                .count();
+            let all = run.children.iter().filter(|child| child.barrier == Some(wait.token)).count();
             format!("{} of {all} children", barrier.pending)
         }
     }
@@ -225,24 +191,14 @@ fn holdings(screen: &Screen, run: &Run) -> Vec<Field> {
         fields.push(("last error", Cell::toned(error.to_string(), Tone::Bad)));
     }
     for signal in &run.inbox {
-        let text = format!(
-            "{} {} {}",
-            signal.name,
-            screen.time(signal.at),
-            cut(signal.payload.text(), PAYLOAD_SHOWN)
-        );
+        let text = format!("{} {} {}", signal.name, screen.time(signal.at), cut(signal.payload.text(), PAYLOAD_SHOWN));
         fields.push(("in its inbox", Cell::new(text)));
     }
     for child in &run.children {
         fields.push(("child", child_cell(screen, child)));
     }
     for seen in &run.anomalies {
-        let text = format!(
-            "{} {}: {}",
-            screen.time(seen.at),
-            seen.anomaly.kind,
-            seen.anomaly.detail
-        );
+        let text = format!("{} {}: {}", screen.time(seen.at), seen.anomaly.kind, seen.anomaly.detail);
         fields.push(("anomaly", Cell::toned(text, Tone::Bad)));
     }
     if let Some(executed) = &run.last_executed {
@@ -259,10 +215,6 @@ fn child_cell(screen: &Screen, child: &Child) -> Cell {
         Some(ChildEnd::Answered(ChildAnswer::Existing(run))) => format!("not started: {run} has its key"),
         Some(ChildEnd::Answered(ChildAnswer::Rejected(reason))) => format!("not started: {reason}"),
     };
-    let key = child
-        .key
-        .as_deref()
-        .map(|key| format!(" {key}"))
-        .unwrap_or_default();
+    let key = child.key.as_deref().map(|key| format!(" {key}")).unwrap_or_default();
     Cell::new(format!("{} {}{key} {end}", screen.id(child.id), child.workflow))
 }

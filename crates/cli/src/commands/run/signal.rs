@@ -57,15 +57,10 @@ impl Signal {
             return Err(Failure::new(Exit::Failure, "unexpected", what));
         };
         if screen.is_text() {
-            let how = if accepted.duplicate {
-                "had been accepted before under this key"
-            } else {
-                "is accepted"
-            };
+            let how = if accepted.duplicate { "had been accepted before under this key" } else { "is accepted" };
             screen.remark(&format!("signal {} {how} by {run}", self.name));
         } else {
-            screen
-                .document(&json!({"run": run, "signal": accepted.signal, "duplicate": accepted.duplicate}))?;
+            screen.document(&json!({"run": run, "signal": accepted.signal, "duplicate": accepted.duplicate}))?;
         }
         Ok(Exit::Ok)
     }

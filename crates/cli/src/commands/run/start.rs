@@ -87,24 +87,16 @@ enum Conflict {
 
 fn concurrency(text: &str) -> Result<Concurrency, String> {
     let (key, limit) = match text.rsplit_once(':') {
-        Some((key, limit)) if !limit.is_empty() && limit.bytes().all(|byte| byte.is_ascii_digit()) => (
-            key,
-            limit
-                .parse()
-                .map_err(|_| format!("{limit} is too large a number"))?,
-        ),
+        Some((key, limit)) if !limit.is_empty() && limit.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (key, limit.parse().map_err(|_| format!("{limit} is too large a number"))?)
+        }
         _ => (text, 1),
     };
-    Ok(Concurrency {
-        key: key.into(),
-        limit,
-    })
+    Ok(Concurrency { key: key.into(), limit })
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text
-        .split_once('=')
-        .ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -117,10 +109,7 @@ impl Start {
         let request = self.request.unwrap_or_else(|| new_request(screen.now()));
         let is_new = !place.path.exists();
         let answer = place.change_or_make(async |owner| {
-            let command = Command::Start {
-                request,
-                spec: Box::new(spec.clone()),
-            };
+            let command = Command::Start { request, spec: Box::new(spec.clone()) };
             owner.ask(spec.admission_slot(request), command).await
         })?;
         if is_new {
@@ -130,10 +119,7 @@ impl Start {
         if !self.wait {
             return told(&screen, run, admission);
         }
-        screen.remark(&format!(
-            "{admission} {run}; waiting for an engine that has {}",
-            self.workflow
-        ));
+        screen.remark(&format!("{admission} {run}; waiting for an engine that has {}", self.workflow));
         wait(&screen, &place, run, self.timeout)
     }
 
@@ -149,9 +135,7 @@ impl Start {
         spec.eligible_at = self.delay.map(later);
         spec.deadline = self.deadline.map(later);
         let labels = self.label.iter();
-        spec.labels = labels
-            .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
-            .collect();
+        spec.labels = labels.map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect();
         spec.key = self.key.as_deref().map(|key| UniqueKey {
             key: key.into(),
             occupied: StatusSet::OPEN,
@@ -171,27 +155,21 @@ fn admitted(answer: Answer) -> Result<(RunId, &'static str), Failure> {
         Answer::Started(StartAnswer::Rejected { by, reason }) => {
             let what = format!("the key is taken by {by}");
             let hint = match reason.name() {
-                "other_input" => {
-                    "that run was started with other input, so it is not reused; use another key"
-                }
+                "other_input" => "that run was started with other input, so it is not reused; use another key",
                 _ => "--on-conflict reuse answers with that run if its input is the same; or use another key",
             };
             Err(Failure::new(Exit::Failure, reason.name(), what).hint(hint))
         }
-        other => Err(Failure::new(
-            Exit::Failure,
-            "unexpected",
-            format!("expected the answer to a start, found {other:?}"),
-        )),
+        other => {
+            Err(Failure::new(Exit::Failure, "unexpected", format!("expected the answer to a start, found {other:?}")))
+        }
     }
 }
 
 fn told(screen: &Screen, run: RunId, admission: &str) -> Outcome {
     if screen.is_text() {
         screen.line(&run.to_string())?;
-        screen.remark(&format!(
-            "{admission}; it executes when an engine that has its code holds the store"
-        ));
+        screen.remark(&format!("{admission}; it executes when an engine that has its code holds the store"));
     } else {
         screen.document(&json!({"run": run, "admission": admission}))?;
     }
@@ -214,27 +192,16 @@ fn wait(screen: &Screen, place: &Place, run: RunId, timeout: Option<Duration>) -
                 let error = run.last_error.as_deref().filter(|_| end.status != Status::Done);
                 let (status, error) = (json!(end.status), json!(error));
                 // By hand, so that the result passes untouched.
-                let text = format!(
-                    r#"{{"run":"{}","status":{status},"result":{},"error":{error}}}"#,
-                    run.id,
-                    result.text()
-                );
+                let text =
+                    format!(r#"{{"run":"{}","status":{status},"result":{},"error":{error}}}"#, run.id, result.text());
                 screen.line(&safe_json(&text))?;
             } else if end.status == Status::Done {
                 screen.line(&safe_json(result.text()))?;
             } else {
-                let why = run
-                    .last_error
-                    .as_ref()
-                    .map(|error| format!(": {error}"))
-                    .unwrap_or_default();
+                let why = run.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
                 screen.remark(&format!("{} ended as {}{why}", run.id, end.status));
             }
-            return Ok(if end.status == Status::Done {
-                Exit::Ok
-            } else {
-                Exit::RunFailed
-            });
+            return Ok(if end.status == Status::Done { Exit::Ok } else { Exit::RunFailed });
         }
         if timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
             let what = format!("{} is {} and has not ended in time", run.id, run.status());

@@ -35,9 +35,7 @@ pub(super) fn around(
     }
     filter.queue = Some(spec.queue.clone());
     filter.statuses = vec![Status::Runnable];
-    let before = matching(snapshot, &filter, |other| {
-        place(other, now).is_some_and(|theirs| theirs < mine)
-    })?;
+    let before = matching(snapshot, &filter, |other| place(other, now).is_some_and(|theirs| theirs < mine))?;
     around.ahead = before.len();
     Ok(around)
 }
@@ -84,10 +82,7 @@ fn matching(
     filter: &Filter,
     mut wanted: impl FnMut(&Run) -> bool,
 ) -> Result<Vec<RunId>, Failure> {
-    let page = Page {
-        most: LOOKED_AT,
-        before: None,
-    };
+    let page = Page { most: LOOKED_AT, before: None };
     let mut found = Vec::new();
     for listed in snapshot.list(filter, &page)? {
         if let Ok(Some(stored)) = snapshot.show(listed.run)

@@ -27,11 +27,7 @@ impl Check {
         let mut audit = Audit::of(&mut reader)?;
         for what in reader.integrity()? {
             audit.found += 1;
-            audit.problems.push(Problem {
-                run: None,
-                position: None,
-                what,
-            });
+            audit.problems.push(Problem { run: None, position: None, what });
         }
         let exit = if audit.found == 0 { Exit::Ok } else { Exit::Failure };
         if !screen.is_text() {
@@ -43,9 +39,7 @@ impl Check {
             return Ok(exit);
         }
         let rows = audit.problems.iter().map(|problem| {
-            let place = problem
-                .position
-                .map_or("-".into(), |(shard, seq)| format!("{}/{}", shard.0, seq.0));
+            let place = problem.position.map_or("-".into(), |(shard, seq)| format!("{}/{}", shard.0, seq.0));
             vec![
                 Cell::toned(problem.run.map_or("-".into(), |run| screen.id(run)), Tone::Strong),
                 Cell::new(place),
@@ -58,9 +52,9 @@ impl Check {
         let looked = format!("{} rows and {} runs were read", audit.rows, audit.runs);
         match audit.found {
             0 => screen.remark(&format!("{looked}: all is as it was written")),
-            found => screen.remark(&format!(
-                "{looked}: {found} problems; keep the file, and restore a backup beside it"
-            )),
+            found => {
+                screen.remark(&format!("{looked}: {found} problems; keep the file, and restore a backup beside it"));
+            }
         }
         Ok(exit)
     }

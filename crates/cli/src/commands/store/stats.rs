@@ -24,11 +24,8 @@ impl Stats {
         let holder = place.holder();
         let held = holder.map(|holder| format!("process {} ({})", holder.pid, holder.name));
         if !screen.is_text() {
-            let runs: Map<String, Value> = stats
-                .runs
-                .iter()
-                .map(|(name, count)| (name.clone(), json!(count)))
-                .collect();
+            let runs: Map<String, Value> =
+                stats.runs.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
             screen.document(&json!({
                 "format": stats.format, "bytes": stats.bytes, "journal_rows": stats.journal_rows,
                 "envelopes": stats.envelopes, "runs": runs, "holder": held,
