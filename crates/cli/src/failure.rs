@@ -38,12 +38,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(exit: Exit, code: &'static str, what: impl Into<String>) -> Self {
-        Self {
-            exit,
-            code,
-            what: what.into(),
-            hint: None,
-        }
+        Self { exit, code, what: what.into(), hint: None }
     }
 
     pub(crate) fn usage(code: &'static str, what: impl Into<String>) -> Self {
@@ -84,11 +79,7 @@ impl From<Fault> for Failure {
         let (exit, code, hint) = match fault.kind {
             FaultKind::Refused => (Exit::Failure, "store_refused", "nothing was written; try again"),
             FaultKind::Unknown => (Exit::Unknown, "unknown", "look at the store before trying again"),
-            FaultKind::Fatal => (
-                Exit::Failure,
-                "store_failed",
-                "look after the disk, then open the store anew",
-            ),
+            FaultKind::Fatal => (Exit::Failure, "store_failed", "look after the disk, then open the store anew"),
             FaultKind::Corrupt { .. } => (
                 Exit::Failure,
                 "corrupt",
@@ -97,11 +88,7 @@ impl From<Fault> for Failure {
             FaultKind::Unusable => (Exit::Failure, "store_unusable", ""),
         };
         let failure = Self::new(exit, code, fault.message);
-        if hint.is_empty() {
-            failure
-        } else {
-            failure.hint(hint)
-        }
+        if hint.is_empty() { failure } else { failure.hint(hint) }
     }
 }
 

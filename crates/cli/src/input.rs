@@ -36,9 +36,7 @@ fn unreadable(what: &str, error: &io::Error) -> Failure {
 fn read(from: impl Read, what: &str) -> Result<String, Failure> {
     let mut text = String::new();
     let most = limits::PAYLOAD_BYTES_MAX as u64 + 1;
-    from.take(most)
-        .read_to_string(&mut text)
-        .map_err(|error| unreadable(what, &error))?;
+    from.take(most).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
     if text.len() as u64 >= most {
         let what = format!("{what} is too large: at most {} bytes", limits::PAYLOAD_BYTES_MAX);
         return Err(Failure::usage("too_large", what));

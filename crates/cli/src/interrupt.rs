@@ -14,9 +14,7 @@ impl Interrupt {
     pub(crate) fn listen() -> Result<Self, Failure> {
         let interrupt = Self::default();
         let heard = interrupt.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::spawn(move || {
             if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
                 heard.0.store(true, Ordering::Release);

@@ -75,9 +75,7 @@ impl Verb {
 
 fn main() -> ExitCode {
     let Cli { globals, command } = Cli::parse();
-    let globals = command
-        .as_json()
-        .map_or_else(|| globals.clone(), |json| json.applied(&globals));
+    let globals = command.as_json().map_or_else(|| globals.clone(), |json| json.applied(&globals));
     let format = globals.output;
     let outcome = match command {
         Verb::Run(run) => run.perform(&globals),

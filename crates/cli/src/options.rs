@@ -7,24 +7,11 @@ use clap::{Args, ValueEnum};
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
     /// Where the facts are kept, like sqlite:path/to/abide.db
-    #[arg(
-        long,
-        global = true,
-        env = "ABIDE_STORE",
-        default_value = "sqlite:abide.db",
-        value_name = "URL"
-    )]
+    #[arg(long, global = true, env = "ABIDE_STORE", default_value = "sqlite:abide.db", value_name = "URL")]
     pub(crate) store: String,
 
     /// How answers are written: text is a table on a terminal and tab-separated otherwise
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_enum,
-        default_value = "text",
-        value_name = "FORMAT"
-    )]
+    #[arg(short, long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
     pub(crate) output: Format,
 
     /// How instants are written; relative on a terminal and iso otherwise, unless given

@@ -27,11 +27,9 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn of(globals: &Globals) -> Result<Self, Failure> {
         match globals.store.parse()? {
-            StoreUrl::Sqlite { path, durability } => Ok(Self {
-                path,
-                durability,
-                namespace: globals.namespace.clone(),
-            }),
+            StoreUrl::Sqlite { path, durability } => {
+                Ok(Self { path, durability, namespace: globals.namespace.clone() })
+            }
             StoreUrl::Memory => {
                 let what = "a store in memory ends with its process; there is nothing to look at from here";
                 Err(Failure::usage("bad_store", what).hint("give a file: --store sqlite:abide.db"))
@@ -74,8 +72,7 @@ impl Place {
         let found = snapshot.find(&bare, CANDIDATES_SHOWN + 1)?;
         let missing = || {
             let what = format!("there is no run {text} in {}", self.path.display());
-            Failure::new(Exit::NotFound, "not_found", what)
-                .hint("abide run list shows the runs of this store")
+            Failure::new(Exit::NotFound, "not_found", what).hint("abide run list shows the runs of this store")
         };
         match found.as_slice() {
             [] => Err(missing()),
@@ -113,10 +110,7 @@ impl Place {
     }
 
     /// Owns a store that exists for as long as `change` takes.
-    pub(crate) fn change<T>(
-        &self,
-        change: impl AsyncFnOnce(&Owner) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+    pub(crate) fn change<T>(&self, change: impl AsyncFnOnce(&Owner) -> Result<T, Failure>) -> Result<T, Failure> {
         self.check_exists()?;
         self.change_or_make(change)
     }
@@ -126,18 +120,14 @@ impl Place {
         &self,
         change: impl AsyncFnOnce(&Owner) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let name = format!("abide-cli-{}", std::process::id());
         let store = SqliteStore::open(&self.path, self.durability, 1, &name).map_err(|fault| {
             let held = self.holder().is_some();
             let mut failure = Failure::from(fault);
             if held {
                 failure.code = "store_in_use";
-                failure.hint =
-                    Some("reading verbs work beside it: abide run list, show, history, explain".into());
+                failure.hint = Some("reading verbs work beside it: abide run list, show, history, explain".into());
             }
             failure
         })?;
@@ -145,9 +135,7 @@ impl Place {
             let mut config = Config::default();
             config.node = name;
             config.pools = Vec::new();
-            let owner = Owner {
-                engine: Engine::open(Box::new(store), config)?,
-            };
+            let owner = Owner { engine: Engine::open(Box::new(store), config)? };
             let changed = change(&owner).await;
             owner.engine.stop(Duration::from_secs(5)).await;
             changed

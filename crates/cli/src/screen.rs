@@ -37,10 +37,7 @@ impl Cell {
     }
 
     pub(crate) fn toned(text: impl AsRef<str>, tone: Tone) -> Self {
-        Self {
-            text: clean(text.as_ref()).into_owned(),
-            tone,
-        }
+        Self { text: clean(text.as_ref()).into_owned(), tone }
     }
 
     pub(crate) fn status(status: Status) -> Self {
@@ -72,11 +69,7 @@ impl Screen {
     pub(crate) fn new(globals: &Globals) -> Self {
         let terminal = io::stdout().is_terminal();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let usual = if terminal {
-            TimeStyle::Relative
-        } else {
-            TimeStyle::Iso
-        };
+        let usual = if terminal { TimeStyle::Relative } else { TimeStyle::Iso };
         Self {
             format: globals.output,
             terminal,
@@ -109,21 +102,13 @@ impl Screen {
     /// A run's id: on a terminal a prefix that is long enough to find it, else in full.
     pub(crate) fn id(&self, run: RunId) -> String {
         let full = run.to_string();
-        if self.terminal && self.is_text() {
-            full[..SHORT_ID].to_owned()
-        } else {
-            full
-        }
+        if self.terminal && self.is_text() { full[..SHORT_ID].to_owned() } else { full }
     }
 
     /// Text in its tone. It must be clean already.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         let style = style(tone);
-        if self.coloured {
-            format!("{style}{text}{style:#}")
-        } else {
-            text.to_owned()
-        }
+        if self.coloured { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 
     /// Rows under heads on a terminal, tab-separated lines without heads otherwise.
@@ -137,20 +122,14 @@ impl Screen {
             return Ok(());
         }
         let mut table = Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
         if self.coloured {
             table.enforce_styling();
         } else {
             table.force_no_tty();
             table.set_width(self.width());
         }
-        table.set_header(
-            heads
-                .iter()
-                .map(|head| comfy_table::Cell::new(head).add_attribute(Attribute::Dim)),
-        );
+        table.set_header(heads.iter().map(|head| comfy_table::Cell::new(head).add_attribute(Attribute::Dim)));
         for row in rows {
             table.add_row(row.into_iter().map(comfy_cell));
         }
@@ -213,9 +192,7 @@ impl Screen {
     }
 
     fn width(&self) -> u16 {
-        let columns = std::env::var("COLUMNS")
-            .ok()
-            .and_then(|columns| columns.parse().ok());
+        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         columns.or_else(|| Table::new().width()).unwrap_or(100)
     }
 }

@@ -75,9 +75,7 @@ pub(crate) fn span(ms: u64) -> String {
     }
     let first = UNITS.iter().position(|(_, unit)| ms >= *unit).unwrap_or(3);
     let (name, unit) = UNITS[first];
-    let rest = UNITS
-        .get(first + 1)
-        .map(|(name, unit_below)| (name, ms % unit / unit_below));
+    let rest = UNITS.get(first + 1).map(|(name, unit_below)| (name, ms % unit / unit_below));
     match rest {
         Some((below, count)) if count > 0 && ms / unit < 10 => format!("{}{name} {count}{below}", ms / unit),
         _ => format!("{}{name}", ms / unit),
@@ -86,11 +84,7 @@ pub(crate) fn span(ms: u64) -> String {
 
 /// An instant seen from `now`, like `3m ago` or `in 2h`.
 pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
-    if at > now {
-        format!("in {}", span(at.since(now)))
-    } else {
-        format!("{} ago", span(now.since(at)))
-    }
+    if at > now { format!("in {}", span(at.since(now))) } else { format!("{} ago", span(now.since(at))) }
 }
 
 #[cfg(test)]
@@ -100,15 +94,9 @@ mod tests {
     #[test]
     fn nothing_that_a_terminal_obeys_is_left() {
         assert_eq!(clean("a\u{1b}[31mred\r\n"), "a\\u{1b}[31mred\\r\\n");
-        assert_eq!(
-            clean("\u{9b}2J \u{202e}txt.exe \u{7f}"),
-            "\\u{9b}2J \\u{202e}txt.exe \\u{7f}"
-        );
+        assert_eq!(clean("\u{9b}2J \u{202e}txt.exe \u{7f}"), "\\u{9b}2J \\u{202e}txt.exe \\u{7f}");
         assert!(matches!(clean("größe 大"), Cow::Borrowed(_)));
-        assert_eq!(
-            safe_json("{\n \"a\":\"\u{9b}2J\u{2066}\"}"),
-            "{  \"a\":\"\\u009b2J\\u2066\"}"
-        );
+        assert_eq!(safe_json("{\n \"a\":\"\u{9b}2J\u{2066}\"}"), "{  \"a\":\"\\u009b2J\\u2066\"}");
     }
 
     #[test]
