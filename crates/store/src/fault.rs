@@ -38,11 +38,7 @@ pub enum FaultKind {
 impl Fault {
     /// A fault with a message.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            source: None,
-        }
+        Self { kind, message: message.into(), source: None }
     }
 
     /// A fault with a message and the error underneath.
@@ -51,11 +47,7 @@ impl Fault {
         message: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            source: Some(source.into()),
-        }
+        Self { kind, message: message.into(), source: Some(source.into()) }
     }
 
     /// A record that is not as it was written.

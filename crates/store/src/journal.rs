@@ -9,19 +9,11 @@ use crate::{Fault, Scanned, Verdict};
 /// The fence: the batch is the owner's, and its rows take the next positions, all of them.
 pub(crate) fn fence(batch: &Batch, epoch: ShardEpoch, head: Seq) -> Verdict {
     let dense = (head.0 + 1..).zip(&batch.rows).all(|(seq, row)| row.seq.0 == seq);
-    if batch.epoch == epoch && epoch.0 > 0 && dense {
-        Verdict::Durable
-    } else {
-        Verdict::Stale
-    }
+    if batch.epoch == epoch && epoch.0 > 0 && dense { Verdict::Durable } else { Verdict::Stale }
 }
 
 /// Rows of a log in order of position, each checked. A fault stands where a row is damaged or missing.
-pub(crate) fn in_order(
-    shard: ShardId,
-    after: Seq,
-    rows: impl Iterator<Item = (Seq, Scanned)>,
-) -> Vec<Scanned> {
+pub(crate) fn in_order(shard: ShardId, after: Seq, rows: impl Iterator<Item = (Seq, Scanned)>) -> Vec<Scanned> {
     let mut found = Vec::new();
     let mut expected = after.next();
     for (seq, row) in rows {

@@ -51,10 +51,7 @@ pub struct Page {
 
 impl Default for Page {
     fn default() -> Self {
-        Self {
-            most: 50,
-            before: None,
-        }
+        Self { most: 50, before: None }
     }
 }
 

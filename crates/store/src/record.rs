@@ -22,10 +22,7 @@ pub(crate) struct RawRecord {
 
 impl RawRecord {
     /// The run, if its index row is as it was written. One without a checkpoint is folded from its journal.
-    pub(crate) fn decode(
-        &self,
-        journal: impl FnOnce(Seq) -> Result<Vec<Row>, Fault>,
-    ) -> Result<StoredRun, Fault> {
+    pub(crate) fn decode(&self, journal: impl FnOnce(Seq) -> Result<Vec<Row>, Fault>) -> Result<StoredRun, Fault> {
         if self.sum() != self.checksum {
             return Err(self.damaged("its checksum does not match"));
         }
@@ -37,10 +34,7 @@ impl RawRecord {
         if run.id != self.run || run.rev.0 != self.rev {
             return Err(self.damaged("its checkpoint is of another run or revision"));
         }
-        Ok(StoredRun {
-            run,
-            head: Seq(self.head),
-        })
+        Ok(StoredRun { run, head: Seq(self.head) })
     }
 
     fn fold(&self, rows: &[Row]) -> Result<StoredRun, Fault> {
@@ -54,10 +48,7 @@ impl RawRecord {
         if run.rev.0 != self.rev {
             return Err(self.damaged("its journal ends at another revision"));
         }
-        Ok(StoredRun {
-            run,
-            head: Seq(self.head),
-        })
+        Ok(StoredRun { run, head: Seq(self.head) })
     }
 
     fn sum(&self) -> i64 {
@@ -91,9 +82,7 @@ pub(crate) fn checksum(record: &Record) -> i64 {
         record.status.name(),
         record.occupies.as_deref(),
         record.due.map(|due| due.0),
-        record
-            .ready
-            .map(|(priority, eligible, arrival)| (priority, eligible.0, arrival.0)),
+        record.ready.map(|(priority, eligible, arrival)| (priority, eligible.0, arrival.0)),
         &record.checkpoint,
     )
 }

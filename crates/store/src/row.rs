@@ -29,16 +29,7 @@ impl RawRow {
     pub(crate) fn of(shard: ShardId, row: &Row) -> Self {
         let mut facts = Vec::new();
         let checksum = encode(shard, row, &mut facts);
-        Self {
-            shard,
-            seq: row.seq,
-            run: row.run,
-            rev: row.rev,
-            prior: row.prior,
-            at: row.at,
-            facts,
-            checksum,
-        }
+        Self { shard, seq: row.seq, run: row.run, rev: row.rev, prior: row.prior, at: row.at, facts, checksum }
     }
 
     /// The row, if it is as it was written.
@@ -48,14 +39,7 @@ impl RawRow {
         }
         let facts: Facts = serde_json::from_slice(&self.facts)
             .map_err(|error| self.damaged(&format!("its facts do not decode: {error}")))?;
-        Ok(Row {
-            seq: self.seq,
-            run: self.run,
-            rev: self.rev,
-            prior: self.prior,
-            at: self.at,
-            facts,
-        })
+        Ok(Row { seq: self.seq, run: self.run, rev: self.rev, prior: self.prior, at: self.at, facts })
     }
 
     /// Takes the facts out. The row stays, so that positions have no gap and the rows before it can be found.
@@ -69,25 +53,14 @@ impl RawRow {
     }
 
     fn sum(&self) -> i64 {
-        checksum(
-            self.shard,
-            self.seq,
-            self.run,
-            self.rev,
-            self.prior,
-            self.at,
-            &self.facts,
-        )
+        checksum(self.shard, self.seq, self.run, self.rev, self.prior, self.at, &self.facts)
     }
 }
 
 /// A journal row that is not as it was written.
 pub(crate) fn damaged(shard: ShardId, seq: Seq, run: Option<RunId>, what: &str) -> Fault {
     let of = run.map(|run| format!(", of {run},")).unwrap_or_default();
-    let message = format!(
-        "journal row {} of shard {}{of} is damaged: {what}",
-        seq.0, shard.0
-    );
+    let message = format!("journal row {} of shard {}{of} is damaged: {what}", seq.0, shard.0);
     Fault::corrupt(run, Some((shard, seq)), message)
 }
 
@@ -97,15 +70,7 @@ pub(crate) fn encode(shard: ShardId, row: &Row, buffer: &mut Vec<u8>) -> i64 {
     let start = buffer.len();
     // Facts are plain data with text keys; writing them to memory cannot fail.
     serde_json::to_writer(&mut *buffer, &row.facts).expect("facts have a JSON form");
-    checksum(
-        shard,
-        row.seq,
-        row.run,
-        row.rev,
-        row.prior,
-        row.at,
-        &buffer[start..],
-    )
+    checksum(shard, row.seq, row.run, row.rev, row.prior, row.at, &buffer[start..])
 }
 
 /// Over its place as well, so that a row that was moved or copied elsewhere is noticed.

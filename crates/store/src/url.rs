@@ -29,9 +29,7 @@ pub enum Durability {
 
 /// A text that is no store URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "expected a store like sqlite:abide.db, sqlite:abide.db?durability=relaxed or memory:, found {found:?}{hint}"
-)]
+#[error("expected a store like sqlite:abide.db, sqlite:abide.db?durability=relaxed or memory:, found {found:?}{hint}")]
 pub struct BadUrl {
     found: String,
     hint: &'static str,
@@ -41,10 +39,7 @@ impl FromStr for StoreUrl {
     type Err = BadUrl;
 
     fn from_str(text: &str) -> Result<Self, BadUrl> {
-        let bad = |hint| BadUrl {
-            found: text.chars().take(200).collect(),
-            hint,
-        };
+        let bad = |hint| BadUrl { found: text.chars().take(200).collect(), hint };
         if text == "memory:" || text == "memory" {
             return Ok(Self::Memory);
         }
@@ -52,9 +47,7 @@ impl FromStr for StoreUrl {
             return Err(bad("; PostgreSQL is not supported by this release"));
         }
         let (path, query) = match text.strip_prefix("sqlite:") {
-            Some(rest) => rest
-                .split_once('?')
-                .map_or((rest, None), |(path, query)| (path, Some(query))),
+            Some(rest) => rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query))),
             None => return Err(bad("; a plain path needs sqlite: in front")),
         };
         if path.is_empty() {
@@ -65,10 +58,7 @@ impl FromStr for StoreUrl {
             Some("durability=relaxed") => Durability::Relaxed,
             Some(_) => return Err(bad("; the only option is durability=full or durability=relaxed")),
         };
-        Ok(Self::Sqlite {
-            path: PathBuf::from(path),
-            durability,
-        })
+        Ok(Self::Sqlite { path: PathBuf::from(path), durability })
     }
 }
 
@@ -80,13 +70,7 @@ mod tests {
     #[test]
     fn a_store_url_says_what_was_expected() {
         let url: StoreUrl = "sqlite:a b.db?durability=relaxed".parse().unwrap();
-        assert_eq!(
-            url,
-            StoreUrl::Sqlite {
-                path: "a b.db".into(),
-                durability: Durability::Relaxed
-            }
-        );
+        assert_eq!(url, StoreUrl::Sqlite { path: "a b.db".into(), durability: Durability::Relaxed });
         assert_eq!("memory:".parse(), Ok(StoreUrl::Memory));
         for wrong in ["", "abide.db", "sqlite:", "sqlite:x?sync=off", "postgres://x"] {
             let error = wrong.parse::<StoreUrl>().unwrap_err().to_string();

@@ -248,9 +248,6 @@ fn sizes_are_counted() {
 fn every_case_of_the_suite_is_called() {
     let source = include_str!("memory.rs");
     for (name, _) in conformance::CASES {
-        assert!(
-            source.contains(&format!("::{name}(&mut fixture());")),
-            "{name} is not called"
-        );
+        assert!(source.contains(&format!("::{name}(&mut fixture());")), "{name} is not called");
     }
 }

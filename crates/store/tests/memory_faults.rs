@@ -16,11 +16,7 @@ fn batch(epoch: ShardEpoch, seq: u64) -> Batch {
         at: Timestamp(seq as i64),
         facts: [abide_kernel::Fact::ParentPurged].into_iter().collect(),
     };
-    Batch {
-        epoch,
-        rows: vec![row],
-        ..Batch::default()
-    }
+    Batch { epoch, rows: vec![row], ..Batch::default() }
 }
 
 fn head(store: &MemoryStore) -> u64 {
@@ -44,15 +40,8 @@ fn an_append_fails_in_every_way() {
         assert_eq!(error.may_retry(), !stopped);
         let next = store.append(&[batch(epoch, head(&store) + 1)]);
         if stopped {
-            assert_eq!(
-                next.unwrap_err().kind,
-                FaultKind::Fatal,
-                "a failed sync is for good"
-            );
-            assert_eq!(
-                store.open_shard(ShardId(0), "a").unwrap_err().kind,
-                FaultKind::Fatal
-            );
+            assert_eq!(next.unwrap_err().kind, FaultKind::Fatal, "a failed sync is for good");
+            assert_eq!(store.open_shard(ShardId(0), "a").unwrap_err().kind, FaultKind::Fatal);
             let mut reopened = store.clone();
             let opened = reopened.open_shard(ShardId(0), "b").unwrap();
             assert_eq!(opened.head.0, head(&store));
@@ -72,10 +61,7 @@ fn a_fault_waits_for_a_write() {
     assert_eq!(store.append(&[stale]).unwrap(), [Verdict::Stale]);
     assert!(store.append(&[batch(epoch, 1), batch(epoch, 2)]).is_err());
     assert_eq!(head(&store), 0);
-    assert_eq!(
-        store.append(&[batch(epoch, 1), batch(epoch, 2)]).unwrap(),
-        [Verdict::Durable; 2]
-    );
+    assert_eq!(store.append(&[batch(epoch, 1), batch(epoch, 2)]).unwrap(), [Verdict::Durable; 2]);
 }
 
 /// With relaxed durability the last moments may be lost with the power, and only those.
@@ -103,11 +89,7 @@ fn reads_and_flushes_fail_on_demand() {
     assert_eq!(store.read_key("k").unwrap_err().kind, FaultKind::Refused);
     assert!(store.read_run(RunId(7)).is_err());
     assert!(store.read_run(RunId(7)).unwrap().is_none());
-    let flush = abide_kernel::shard::Flush {
-        epoch,
-        through: Seq(1),
-        ..Default::default()
-    };
+    let flush = abide_kernel::shard::Flush { epoch, through: Seq(1), ..Default::default() };
     store.faults().fail_flush(WriteFault::UnknownLost);
     assert_eq!(store.flush(&flush).unwrap_err().kind, FaultKind::Unknown);
     assert_eq!(store.open_shard(ShardId(0), "b").unwrap().watermark, Seq(0));

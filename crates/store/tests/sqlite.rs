@@ -43,10 +43,7 @@ impl Fixture for File {
     fn corrupt_checkpoint(&mut self, store: Box<dyn Store>, run: RunId) -> Box<dyn Store> {
         self.crash();
         drop(store);
-        let sql = format!(
-            "UPDATE run SET checkpoint = checkpoint || ' ' WHERE id = x'{:032x}'",
-            run.0
-        );
+        let sql = format!("UPDATE run SET checkpoint = checkpoint || ' ' WHERE id = x'{:032x}'", run.0);
         assert_eq!(edit(&self.path(), &sql), 1);
         Box::new(self.open())
     }
@@ -261,9 +258,6 @@ fn sizes_are_counted() {
 fn every_case_of_the_suite_is_called() {
     let source = include_str!("sqlite.rs");
     for (name, _) in conformance::CASES {
-        assert!(
-            source.contains(&format!("::{name}(&mut fixture());")),
-            "{name} is not called"
-        );
+        assert!(source.contains(&format!("::{name}(&mut fixture());")), "{name} is not called");
     }
 }

@@ -45,27 +45,11 @@ fn written() -> (File, Vec<Row>) {
     let mut store = file.open();
     let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
     let rows: Vec<Row> = (1..=ROWS).map(|seq| crashed::row(0, seq)).collect();
-    let envelope = Envelope {
-        from: ShardId(0),
-        to: ShardId(1),
-        number: 1,
-        message: Message::Begun {
-            reservation: rows[0].run,
-        },
-    };
-    let batch = Batch {
-        epoch,
-        rows: rows.clone(),
-        envelopes: vec![envelope],
-        ..Batch::default()
-    };
+    let envelope =
+        Envelope { from: ShardId(0), to: ShardId(1), number: 1, message: Message::Begun { reservation: rows[0].run } };
+    let batch = Batch { epoch, rows: rows.clone(), envelopes: vec![envelope], ..Batch::default() };
     store.append(&[batch]).unwrap();
-    let flush = Flush {
-        epoch,
-        through: Seq(ROWS),
-        records: rows.iter().map(record).collect(),
-        ..Flush::default()
-    };
+    let flush = Flush { epoch, through: Seq(ROWS), records: rows.iter().map(record).collect(), ..Flush::default() };
     store.flush(&flush).unwrap();
     store.close().unwrap();
     (file, rows)
@@ -133,20 +117,13 @@ fn missing_rows_are_noticed() {
     let found = faults(&file);
     let positions: Vec<_> = found.iter().map(Fault::position).collect();
     assert_eq!(positions, [Some(Seq(5)), Some(Seq(20))]);
-    assert!(
-        found[0].to_string().contains("expected position 5, found 7"),
-        "{}",
-        found[0]
-    );
+    assert!(found[0].to_string().contains("expected position 5, found 7"), "{}", found[0]);
     let (file, _) = damaged("DELETE FROM journal WHERE position > 38");
     let mut store = file.open();
     let fault = store.open_shard(ShardId(0), "a").unwrap_err();
     assert_eq!(fault.kind, corrupt(None, 39));
     assert!(fault.to_string().contains("restore"), "{fault}");
-    assert!(
-        store.open_shard(ShardId(1), "a").is_ok(),
-        "other shards are opened"
-    );
+    assert!(store.open_shard(ShardId(1), "a").is_ok(), "other shards are opened");
 }
 
 /// SQ-15: what is decided by an index row is under its checksum, and a listing never guesses.
@@ -170,10 +147,7 @@ fn a_change_to_an_index_row_is_noticed() {
         let mut reader = open_read_only(&file.path()).unwrap();
         let run = rows[8].run;
         let fault = reader.read_run(run).expect_err(change);
-        let kind = FaultKind::Corrupt {
-            run: Some(run),
-            position: None,
-        };
+        let kind = FaultKind::Corrupt { run: Some(run), position: None };
         assert_eq!(fault.kind, kind, "{change}");
         assert!(fault.to_string().contains("checksum"), "{change}: {fault}");
     }
@@ -186,11 +160,7 @@ fn a_change_to_an_index_row_is_noticed() {
 /// SQ-15: a damaged envelope is reported, never obeyed.
 #[test]
 fn a_change_to_an_envelope_is_noticed() {
-    for change in [
-        "body = replace(body, 'begun', 'key_freed')",
-        "number = 2",
-        "sender = 1",
-    ] {
+    for change in ["body = replace(body, 'begun', 'key_freed')", "number = 2", "sender = 1"] {
         let (file, _) = damaged(&format!("UPDATE envelope SET {change}"));
         let fault = file.open().read_envelopes(ShardId(1), 10).unwrap_err();
         assert!(matches!(fault.kind, FaultKind::Corrupt { .. }), "{change}");
@@ -225,8 +195,8 @@ fn a_flipped_bit_never_becomes_an_answer() {
         let whole: Vec<&Row> = found.iter().filter_map(|row| row.as_ref().ok()).collect();
         assert!(whole.iter().all(|row| rows.contains(row)), "byte {place}");
         let missing = whole.len() < rows.len();
-        let told = found.iter().any(Result::is_err)
-            || watermarks.first() != Some(&(ShardId(0), Seq(whole.len() as u64)));
+        let told =
+            found.iter().any(Result::is_err) || watermarks.first() != Some(&(ShardId(0), Seq(whole.len() as u64)));
         assert!(!missing || told, "byte {place}: rows are gone and nobody says so");
         (noticed, read) = (noticed + u64::from(missing), read + u64::from(!missing));
     }

@@ -17,21 +17,14 @@ use tempfile::TempDir;
 
 /// A row with about `bytes` of facts.
 fn large(seq: u64, bytes: usize) -> Row {
-    let anomaly = abide_kernel::Anomaly {
-        kind: "large".into(),
-        detail: "x".repeat(bytes).into(),
-    };
+    let anomaly = abide_kernel::Anomaly { kind: "large".into(), detail: "x".repeat(bytes).into() };
     let mut row = crashed::row(0, seq);
     row.facts = [Fact::Anomaly(Box::new(anomaly))].into_iter().collect();
     row
 }
 
 fn batch(epoch: ShardEpoch, row: Row) -> Batch {
-    Batch {
-        epoch,
-        rows: vec![row],
-        ..Batch::default()
-    }
+    Batch { epoch, rows: vec![row], ..Batch::default() }
 }
 
 /// Appends rows until one fails; answers with how many went in and the fault.
@@ -69,16 +62,8 @@ fn a_full_file_refuses_and_loses_nothing() {
     let mut group = batch(epoch, crashed::row(0, next));
     group.rows.push(large(next + 1, 1_000_000));
     assert_eq!(store.append(&[group]).unwrap_err().kind, FaultKind::Refused);
-    let flush = Flush {
-        epoch,
-        through: Seq(1),
-        ..Flush::default()
-    };
-    assert_eq!(
-        store.flush(&flush).unwrap(),
-        Verdict::Durable,
-        "what fits goes in"
-    );
+    let flush = Flush { epoch, through: Seq(1), ..Flush::default() };
+    assert_eq!(store.flush(&flush).unwrap(), Verdict::Durable, "what fits goes in");
     assert_eq!(rows(&mut store), acknowledged);
     file.crash();
     drop(store);
@@ -95,13 +80,8 @@ impl Mount {
     /// A small file system of its own; `None` when this user may not mount one.
     fn new() -> Option<Self> {
         let folder = TempDir::new().unwrap();
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=3m", "none"])
-            .arg(folder.path())
-            .output();
-        mount
-            .is_ok_and(|mount| mount.status.success())
-            .then_some(Self(folder))
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=3m", "none"]).arg(folder.path()).output();
+        mount.is_ok_and(|mount| mount.status.success()).then_some(Self(folder))
     }
 }
 
@@ -145,11 +125,7 @@ fn child_whose_writes_fail() {
     let (acknowledged, fault) = fill(&mut store, epoch, 1);
     assert_eq!(fault.kind, FaultKind::Fatal, "{fault}");
     let next = batch(epoch, crashed::row(0, acknowledged + 1));
-    let flush = Flush {
-        epoch,
-        through: Seq(1),
-        ..Flush::default()
-    };
+    let flush = Flush { epoch, through: Seq(1), ..Flush::default() };
     for later in [
         store.append(&[next]).map(|_| ()),
         store.flush(&flush).map(|_| ()),
@@ -175,11 +151,7 @@ fn after_a_failed_write_nothing_is_written_again() {
         "trap '' XFSZ; ulimit -f 800; exec '{}' --exact child_whose_writes_fail --ignored --nocapture",
         me.display()
     );
-    let child = Command::new("bash")
-        .args(["-c", &script])
-        .env(CHILD, &path)
-        .output()
-        .unwrap();
+    let child = Command::new("bash").args(["-c", &script]).env(CHILD, &path).output().unwrap();
     let said = String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success(), "{said}");
     let acknowledged = fs::read_to_string(format!("{}.acknowledged", path.display())).unwrap();

@@ -21,10 +21,7 @@ fn open(path: &Path) -> Result<SqliteStore, Fault> {
 }
 
 fn refused(path: &Path, words: &str) {
-    for fault in [
-        open(path).expect_err("it must not open"),
-        open_read_only(path).expect_err("it must not open"),
-    ] {
+    for fault in [open(path).expect_err("it must not open"), open_read_only(path).expect_err("it must not open")] {
         assert_eq!(fault.kind, FaultKind::Unusable, "{fault}");
         assert!(fault.to_string().contains(words), "{fault}");
         assert!(!fault.may_retry());
@@ -33,9 +30,7 @@ fn refused(path: &Path, words: &str) {
 
 fn names(folder: &TempDir) -> Vec<String> {
     let entries = fs::read_dir(folder.path()).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -67,10 +62,7 @@ fn another_database_is_left_as_it_was() {
     let folder = TempDir::new().unwrap();
     for (name, version) in [("plain.db", 0), ("versioned.db", 1)] {
         let path = folder.path().join(name);
-        edit(
-            &path,
-            &format!("CREATE TABLE t (x); PRAGMA user_version = {version}"),
-        );
+        edit(&path, &format!("CREATE TABLE t (x); PRAGMA user_version = {version}"));
         let before = fs::read(&path).unwrap();
         refused(&path, "is a SQLite database but not an Abide store");
         assert_eq!(fs::read(&path).unwrap(), before);
@@ -100,15 +92,9 @@ fn an_empty_file_becomes_a_store() {
     store.close().unwrap();
     drop(store);
     let store = SqliteStore::open(&path, Durability::Relaxed, 7, "a test").unwrap();
-    assert_eq!(
-        store.map().count(),
-        2,
-        "the number of shards is fixed when a store is made"
-    );
+    assert_eq!(store.map().count(), 2, "the number of shards is fixed when a store is made");
     let sqlite = Connection::open(&path).unwrap();
-    let id: u32 = sqlite
-        .query_row("PRAGMA application_id", [], |row| row.get(0))
-        .unwrap();
+    let id: u32 = sqlite.query_row("PRAGMA application_id", [], |row| row.get(0)).unwrap();
     assert_eq!(&id.to_be_bytes(), b"Abid");
 }
 
@@ -137,10 +123,7 @@ fn a_store_in_use_names_its_holder() {
     assert!(fault.to_string().contains(&me), "{fault}");
     let holder = SqliteStore::holder(&file.path()).unwrap();
     assert_eq!((holder.pid, &*holder.name), (std::process::id(), "a test"));
-    assert!(
-        open_read_only(&file.path()).is_ok(),
-        "reading beside it is what readers are for"
-    );
+    assert!(open_read_only(&file.path()).is_ok(), "reading beside it is what readers are for");
     drop(store);
     assert_eq!(SqliteStore::holder(&file.path()), None);
     file.open();
@@ -167,11 +150,7 @@ fn without_its_lock_the_old_owner_still_writes_nothing() {
     assert_eq!(verdicts, [Verdict::Stale, Verdict::Durable]);
     assert!(new.scan(ShardId(0), Seq(0), 10).unwrap().is_empty());
     assert_eq!(new.scan(ShardId(1), Seq(0), 10).unwrap().len(), 1);
-    let flush = abide_kernel::shard::Flush {
-        epoch,
-        through: Seq(1),
-        ..Default::default()
-    };
+    let flush = abide_kernel::shard::Flush { epoch, through: Seq(1), ..Default::default() };
     assert_eq!(old.flush(&flush).unwrap(), Verdict::Stale);
 }
 

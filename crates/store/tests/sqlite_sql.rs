@@ -18,9 +18,7 @@ const ID: &str = "run_018bcfe568000000000000000000002a";
 
 fn statements() -> Vec<&'static str> {
     let blocks = GUIDE.split("```sql\n").skip(1);
-    blocks
-        .map(|block| block.split("```").next().expect("a block ends"))
-        .collect()
+    blocks.map(|block| block.split("```").next().expect("a block ends")).collect()
 }
 
 fn query(connection: &Connection, sql: &str) -> Vec<Vec<Value>> {
@@ -62,11 +60,7 @@ fn rows(run: RunId) -> Vec<Row> {
                 rev: Rev(rev),
                 prior: Seq(seq.saturating_sub(2)),
                 at: Timestamp(1_700_000_000_000 + rev as i64),
-                facts: if run == other {
-                    [Fact::ParentPurged].into_iter().collect()
-                } else {
-                    facts(text)
-                },
+                facts: if run == other { [Fact::ParentPurged].into_iter().collect() } else { facts(text) },
             });
         }
     }
@@ -127,12 +121,7 @@ fn the_guide_follows_a_run_while_the_engine_runs() {
         let shard = store.map().home(run.slot());
         let epoch = store.open_shard(shard, "a").unwrap().epoch;
         let append = |store: &mut dyn Store, rows: &[Row]| {
-            let batch = Batch {
-                shard,
-                epoch,
-                rows: rows.to_vec(),
-                ..Batch::default()
-            };
+            let batch = Batch { shard, epoch, rows: rows.to_vec(), ..Batch::default() };
             store.append(&[batch]).unwrap();
         };
         let rows = rows(run);
@@ -148,21 +137,11 @@ fn the_guide_follows_a_run_while_the_engine_runs() {
         assert!(query(&beside, &guide).is_empty());
         append(&mut store, &rows[..4]);
         assert_eq!(texts(&query(&beside, &guide)), all[..3], "no index row yet");
-        let flush = Flush {
-            shard,
-            epoch,
-            through: Seq(4),
-            records: vec![record(run, 3, 2)],
-            purged: Vec::new(),
-        };
+        let flush = Flush { shard, epoch, through: Seq(4), records: vec![record(run, 3, 2)], purged: Vec::new() };
         store.flush(&flush).unwrap();
         assert_eq!(texts(&query(&beside, &guide)), all[..3], "by its index row");
         append(&mut store, &rows[4..]);
-        assert_eq!(
-            texts(&query(&beside, &guide)),
-            all,
-            "with what is not covered yet"
-        );
+        assert_eq!(texts(&query(&beside, &guide)), all, "with what is not covered yet");
         at_a_terminal(&file, &guide, &all);
     }
 }
@@ -174,31 +153,12 @@ fn every_statement_of_the_guide_runs() {
     let file = File::new(1);
     let mut store = file.open();
     let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
-    let flush = Flush {
-        epoch,
-        records: vec![record(run, 1, 1)],
-        ..Flush::default()
-    };
+    let flush = Flush { epoch, records: vec![record(run, 1, 1)], ..Flush::default() };
     store.flush(&flush).unwrap();
     let beside = Connection::open_with_flags(file.path(), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
-    let answers: Vec<Vec<String>> = statements()
-        .iter()
-        .map(|sql| texts(&query(&beside, sql)))
-        .collect();
+    let answers: Vec<Vec<String>> = statements().iter().map(|sql| texts(&query(&beside, sql))).collect();
     let listed = format!("{ID} | orders | sleeping | charge | 2023-11-14T22:13:20.002Z");
     let due = format!("{ID} | sleeping | charge | 2023-11-14T22:14:20.000Z");
-    assert_eq!(
-        answers,
-        [
-            vec![listed],
-            vec!["sleeping | 1".into()],
-            vec![],
-            vec![due],
-            vec![]
-        ]
-    );
-    assert!(
-        beside.execute("DELETE FROM run", []).is_err(),
-        "readers cannot write"
-    );
+    assert_eq!(answers, [vec![listed], vec!["sleeping | 1".into()], vec![], vec![due], vec![]]);
+    assert!(beside.execute("DELETE FROM run", []).is_err(), "readers cannot write");
 }

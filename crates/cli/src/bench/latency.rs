@@ -38,14 +38,8 @@ impl Latency {
         let rounds = ROUNDS;
         for round in 0..rounds {
             let runs = self.runs / rounds;
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .enable_all()
-                .build()?;
-            let url = format!(
-                "sqlite:{}",
-                dir.path().join(format!("engine-{round}.db")).display()
-            );
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+            let url = format!("sqlite:{}", dir.path().join(format!("engine-{round}.db")).display());
             let (latency, row_bytes) = runtime.block_on(async {
                 let engine = Engine::open(&url).register(no_op(self.steps)).start().await?;
                 drive(&engine.client(), 50.min(runs), 1).await?;
@@ -63,20 +57,13 @@ impl Latency {
                 }
                 raw.record(began.elapsed().as_micros() as u64)?;
             }
-            let (p50, raw_p50) = (
-                latency.value_at_quantile(0.5) as f64,
-                raw.value_at_quantile(0.5) as f64,
-            );
+            let (p50, raw_p50) = (latency.value_at_quantile(0.5) as f64, raw.value_at_quantile(0.5) as f64);
             report.add("p50_us", p50);
             report.add("p99_us", latency.value_at_quantile(0.99) as f64);
             report.add("raw_six_commits_p50_us", raw_p50);
             report.add("ratio_to_limit", p50 / raw_p50);
         }
-        let settings = [
-            ("bench", json!("latency")),
-            ("runs", json!(self.runs)),
-            ("steps", json!(self.steps)),
-        ];
+        let settings = [("bench", json!("latency")), ("runs", json!(self.runs)), ("steps", json!(self.steps))];
         report.print(self.json, &settings);
         Ok(())
     }

@@ -18,11 +18,7 @@ impl Limit {
     /// Rows will carry `row_bytes` bytes of facts.
     pub(crate) fn open(path: &Path, row_bytes: usize) -> anyhow::Result<Self> {
         let connection = raw_journal(path, Durability::Full)?;
-        Ok(Self {
-            connection,
-            next: 1,
-            facts: "x".repeat(row_bytes),
-        })
+        Ok(Self { connection, next: 1, facts: "x".repeat(row_bytes) })
     }
 
     /// Writes `rows` rows in one durable commit.
@@ -32,9 +28,7 @@ impl Limit {
         while left > 0 {
             let now = if left >= 16 { 16 } else { 1 };
             let values = vec!["(?,?,?,?,?,?,?)"; now].join(",");
-            let sql = format!(
-                "INSERT INTO journal (position, run, rev, prior, at, facts, checksum) VALUES {values}"
-            );
+            let sql = format!("INSERT INTO journal (position, run, rev, prior, at, facts, checksum) VALUES {values}");
             let mut statement = transaction.prepare_cached(&sql)?;
             for row in 0..now {
                 let from = row * 7;
@@ -44,8 +38,7 @@ impl Limit {
                 statement.raw_bind_parameter(from + 4, self.next)?;
                 statement.raw_bind_parameter(from + 5, 1_700_000_000_000_i64)?;
                 statement.raw_bind_parameter(from + 6, self.facts.as_str())?;
-                statement
-                    .raw_bind_parameter(from + 7, self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64))?;
+                statement.raw_bind_parameter(from + 7, self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64))?;
                 self.next += 1;
             }
             statement.raw_execute()?;

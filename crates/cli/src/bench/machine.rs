@@ -8,11 +8,7 @@ pub(crate) fn no_op(steps: usize) -> Machine<u32> {
     for step in 1..=steps {
         let following = format!("s{}", step + 1);
         machine = machine.step(&format!("s{step}"), move |_, state: u32| {
-            let outcome = if step == steps {
-                done(&state)
-            } else {
-                next(&following, state + 1)
-            };
+            let outcome = if step == steps { done(&state) } else { next(&following, state + 1) };
             std::future::ready(Ok::<Outcome, StepError>(outcome))
         });
     }

@@ -45,10 +45,7 @@ const CHUNK: usize = 1_000;
 
 impl Parked {
     pub(crate) fn measure(&self) -> anyhow::Result<()> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         if let Some(store) = &self.fill {
             return runtime.block_on(self.fill_and_wait(store));
         }
@@ -58,10 +55,7 @@ impl Parked {
             Some(seconds) => runtime.block_on(self.idle(dir.path(), seconds, &mut report))?,
             None => runtime.block_on(self.park(dir.path(), &mut report))?,
         }
-        report.print(
-            self.json,
-            &[("bench", json!("parked")), ("runs", json!(self.runs))],
-        );
+        report.print(self.json, &[("bench", json!("parked")), ("runs", json!(self.runs))]);
         Ok(())
     }
 
@@ -152,11 +146,7 @@ impl Parked {
 
 async fn open(store: &Path) -> anyhow::Result<Engine> {
     let url = format!("sqlite:{}", store.display());
-    Ok(Engine::open(&url)
-        .register(parked())
-        .queue("default", 256)
-        .start()
-        .await?)
+    Ok(Engine::open(&url).register(parked()).queue("default", 256).start().await?)
 }
 
 /// Starts the runs, and gives the ids of those that wait on a signal.
@@ -209,10 +199,7 @@ async fn wake(client: &Client, ids: &[RunId], count: usize) -> anyhow::Result<Hi
         run.signal("go", &1u32).await?;
         let result = run.result::<String>().await?;
         times.record(began.elapsed().as_micros() as u64)?;
-        anyhow::ensure!(
-            result == "woken",
-            "expected the woken run to end, found {result:?}"
-        );
+        anyhow::ensure!(result == "woken", "expected the woken run to end, found {result:?}");
     }
     Ok(times)
 }
@@ -233,10 +220,5 @@ fn write_ids(store: &Path, ids: &[RunId]) -> anyhow::Result<()> {
 fn read_ids(store: &Path) -> anyhow::Result<Vec<RunId>> {
     let mut bytes = Vec::new();
     std::fs::File::open(ids_file(store))?.read_to_end(&mut bytes)?;
-    Ok(bytes
-        .as_chunks::<16>()
-        .0
-        .iter()
-        .map(|id| RunId(u128::from_be_bytes(*id)))
-        .collect())
+    Ok(bytes.as_chunks::<16>().0.iter().map(|id| RunId(u128::from_be_bytes(*id))).collect())
 }

@@ -29,10 +29,8 @@ impl Report {
     #[expect(clippy::print_stdout, reason = "figures are what the command is for")]
     pub(crate) fn print(&self, json: bool, settings: &[(&str, Value)]) {
         if json {
-            let mut object: Map<String, Value> = settings
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), value.clone()))
-                .collect();
+            let mut object: Map<String, Value> =
+                settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
             for name in &self.order {
                 let values = &self.values[name];
                 object.insert(name.clone(), json!(rounded(self.median(name))));
@@ -50,33 +48,20 @@ impl Report {
             println!("{name:24} {value}");
         }
         for name in &self.order {
-            let values: Vec<String> = self.values[name]
-                .iter()
-                .map(|value| rounded(*value).to_string())
-                .collect();
-            println!(
-                "{name:24} {:>14}   rounds: {}",
-                rounded(self.median(name)),
-                values.join(", ")
-            );
+            let values: Vec<String> = self.values[name].iter().map(|value| rounded(*value).to_string()).collect();
+            println!("{name:24} {:>14}   rounds: {}", rounded(self.median(name)), values.join(", "));
         }
     }
 }
 
 fn rounded(value: f64) -> f64 {
-    if value.abs() >= 100.0 {
-        value.round()
-    } else {
-        (value * 1_000.0).round() / 1_000.0
-    }
+    if value.abs() >= 100.0 { value.round() } else { (value * 1_000.0).round() / 1_000.0 }
 }
 
 /// Memory that the process holds now, in MiB.
 pub(crate) fn resident_mb() -> f64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: f64 = line
-        .and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok())
-        .unwrap_or(f64::NAN);
+    let kib: f64 = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(f64::NAN);
     kib / 1_024.0
 }

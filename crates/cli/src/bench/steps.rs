@@ -90,10 +90,7 @@ impl Steps {
     }
 
     fn engine_round(&self, path: &Path) -> anyhow::Result<Round> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         runtime.block_on(async {
             let url = format!("sqlite:{}", path.display());
             let engine = Engine::open(&url)
@@ -133,10 +130,7 @@ pub(crate) async fn drive(client: &Client, runs: usize, in_flight: usize) -> any
         let (client, left) = (client.clone(), left.clone());
         tasks.push(tokio::spawn(async move {
             let mut times = Vec::new();
-            while left
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-                .is_ok()
-            {
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
                 let began = Instant::now();
                 let run = client.start("no_op", &0u32).await?;
                 run.result::<u32>().await?;

@@ -5,6 +5,9 @@ use core::mem;
 use super::{Batch, Flush, Output, Shard};
 use crate::{RunId, Seq, Timestamp};
 
+/// Runs that were loaded and may leave again, before they are seen off.
+pub(super) const VISITORS_MAX: usize = 256;
+
 impl Shard {
     /// Takes the batch gathered so far. Everything in it must be appended, whole, after all batches before it.
     pub fn seal(&mut self) -> Option<Batch> {
@@ -40,6 +43,9 @@ impl Shard {
         self.advance(now);
         self.batches_durable += 1;
         assert!(self.batches_durable <= self.batches_sealed, "a batch is sealed before it is durable");
+        if self.visitors.len() >= VISITORS_MAX {
+            self.see_visitors_off();
+        }
         let released = self.batches_durable;
         while let Some((_, mut output)) = self.release.pop_front_if(|(after, _)| *after <= released) {
             if let Output::Dispatch(dispatch) = &mut output {
@@ -82,11 +88,19 @@ impl Shard {
         for id in flushed {
             self.evict(id);
         }
+        self.see_visitors_off();
         for (id, _) in mem::take(&mut self.purging) {
             self.gone.remove(&id);
         }
         let runs = &self.runs;
         self.deadlines.trim(|run| runs.contains_key(&run));
+    }
+
+    /// Runs that were only looked at leave memory: their index rows are not behind, so no flush would see them off.
+    pub(super) fn see_visitors_off(&mut self) {
+        for id in mem::take(&mut self.visitors) {
+            self.evict(id);
+        }
     }
 
     /// Drops a run from memory if it may leave. Its answers have left: they hang on positions that the flush

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::commit::VISITORS_MAX;
 use super::messages::Known;
 use super::resident::Resident;
 use super::{Answer, Command, Load, Shard, Ticket};
@@ -61,6 +62,7 @@ impl Shard {
         let corrupt = match loaded {
             Loaded::Run(run, head) => {
                 self.adopt(*run, head);
+                self.visitors.push(id);
                 None
             }
             Loaded::Missing => None,
@@ -82,6 +84,9 @@ impl Shard {
         if self.runs.contains_key(&id) {
             self.expire(id);
         }
+        if self.visitors.len() >= 2 * VISITORS_MAX {
+            self.see_visitors_off();
+        }
         let known = corrupt.as_deref().map_or(Known::Run(id), |found| Known::Corrupt(id, found));
         self.consume_inbound(&known);
         self.pump();
@@ -93,6 +98,7 @@ impl Shard {
         if let Some((run, head)) = holder
             && !self.keys.contains_key(identity)
         {
+            self.visitors.push(run.id);
             self.adopt(run, head);
         }
         for Waiting { ticket, command } in self.waiting_keys.remove(identity).unwrap_or_default() {

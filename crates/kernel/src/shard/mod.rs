@@ -99,6 +99,8 @@ pub struct Shard {
     purged: Vec<(RunId, Seq)>,
     /// Runs in the flush that is under way.
     flushing: Vec<RunId>,
+    /// Runs that were loaded for one command and may leave again.
+    visitors: Vec<RunId>,
     purging: Vec<(RunId, Seq)>,
     /// Purged runs that the store may still have: a load of one of them finds nothing.
     gone: Map<RunId, ()>,
@@ -141,6 +143,7 @@ impl Shard {
             dirty: Vec::new(),
             purged: Vec::new(),
             flushing: Vec::new(),
+            visitors: Vec::new(),
             purging: Vec::new(),
             gone: Map::default(),
             absent: Map::default(),

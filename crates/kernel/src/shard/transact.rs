@@ -133,8 +133,11 @@ impl Shard {
             }
         }
         let due = resident.due(now);
+        // Only a lease moves with every step, so only a claimed run keeps an entry that comes too early: a parked one would
+        // be brought back into memory by it, for nothing.
+        let held = resident.places.contains(&Place::Running);
         match (resident.armed, due) {
-            (Some(armed), Some(due)) if due >= armed => {}
+            (Some(armed), Some(due)) if due == armed || (held && due > armed) => {}
             (armed, due) => {
                 armed.iter().for_each(|armed| self.deadlines.disarm(*armed, id));
                 due.iter().for_each(|due| self.deadlines.arm(*due, id));

@@ -31,9 +31,7 @@ pub fn rows_come_back_in_order(fixture: &mut dyn Fixture) {
         }
         assert!(rows.iter().map(|row| row.seq.0).eq(1..=rows.len() as u64));
     }
-    let beyond = store
-        .scan(ShardId(0), Seq(1_000_000), 10)
-        .expect("beyond the end there is nothing");
+    let beyond = store.scan(ShardId(0), Seq(1_000_000), 10).expect("beyond the end there is nothing");
     assert!(beyond.is_empty());
 }
 
@@ -69,12 +67,7 @@ pub fn a_stale_owner_writes_nothing(fixture: &mut dyn Fixture) {
     assert_eq!(store.flush(&stale).expect("an answer"), Verdict::Stale);
     assert_eq!(log(&mut *store, 0, 10).len(), 3);
     assert_eq!(log(&mut *store, 1, 10).len(), 0);
-    assert!(
-        store
-            .read_envelopes(ShardId(1), 10)
-            .expect("envelopes")
-            .is_empty()
-    );
+    assert!(store.read_envelopes(ShardId(1), 10).expect("envelopes").is_empty());
     assert!(store.read_run(run_id(ShardId(0), 3)).expect("a run").is_none());
     let opened = super::make::open(&mut *store, 0);
     assert_eq!((opened.consumed[1], opened.watermark), (0, Seq(0)));
@@ -130,10 +123,7 @@ pub fn batches_of_one_shard_follow_each_other_in_a_group(fixture: &mut dyn Fixtu
     let first = owner.batch(rows[..2].to_vec());
     let second = owner.batch(rows[2..].to_vec());
     let verdicts = store.append(&[first.clone(), first, second]);
-    assert_eq!(
-        verdicts.expect("an answer"),
-        [Verdict::Durable, Verdict::Stale, Verdict::Durable]
-    );
+    assert_eq!(verdicts.expect("an answer"), [Verdict::Durable, Verdict::Stale, Verdict::Durable]);
     assert_eq!(log(&mut *store, 3, 10), rows);
 }
 
@@ -168,9 +158,7 @@ pub fn any_text_of_any_size_comes_back(fixture: &mut dyn Fixture) {
     assert_eq!(store.read_key("名前\0/w/ключ").expect("a key"), Some(run));
     assert_eq!(store.read_key("名前").expect("a key"), None);
     let mut reader = store.reader().expect("a reader");
-    let listed = reader
-        .list(&crate::Filter::default(), &crate::Page::default())
-        .expect("a listing");
+    let listed = reader.list(&crate::Filter::default(), &crate::Page::default()).expect("a listing");
     assert_eq!(listed[0].key.as_deref(), Some(""));
     assert_eq!(listed[0].step.as_deref(), Some("'; DROP TABLE run; --"));
 }

@@ -18,20 +18,10 @@ pub fn a_damaged_row_is_reported_and_others_are_read(fixture: &mut dyn Fixture) 
     append(&mut *store, owner.batch(rows.clone()));
 
     let mut store = fixture.corrupt_row(store, ShardId(1), Seq(3));
-    assert_eq!(
-        open(&mut *store, 1).head,
-        Seq(5),
-        "the shard can be opened all the same"
-    );
-    let kind = FaultKind::Corrupt {
-        run: Some(hurt),
-        position: Some((ShardId(1), Seq(3))),
-    };
+    assert_eq!(open(&mut *store, 1).head, Seq(5), "the shard can be opened all the same");
+    let kind = FaultKind::Corrupt { run: Some(hurt), position: Some((ShardId(1), Seq(3))) };
     let mut reader = store.reader().expect("a reader");
-    for found in [
-        store.scan(ShardId(1), Seq(0), 10),
-        reader.scan(ShardId(1), Seq(0), 10),
-    ] {
+    for found in [store.scan(ShardId(1), Seq(0), 10), reader.scan(ShardId(1), Seq(0), 10)] {
         let found = found.expect("the log can be read");
         assert_eq!(found.len(), 5);
         for (item, row) in found.iter().zip(&rows) {
@@ -51,10 +41,7 @@ pub fn a_damaged_row_is_reported_and_others_are_read(fixture: &mut dyn Fixture) 
     let fault = reader.journal(hurt, Seq(5), 0).expect_err("it is damaged");
     assert_eq!(fault.kind, kind);
     assert!(!fault.may_retry());
-    assert_eq!(
-        reader.journal(hurt, Seq(5), 3).expect("its end is sound").len(),
-        1
-    );
+    assert_eq!(reader.journal(hurt, Seq(5), 3).expect("its end is sound").len(), 1);
     assert_eq!(reader.journal(sound, Seq(4), 0).expect("a journal").len(), 2);
 }
 
@@ -65,10 +52,7 @@ pub fn a_damaged_checkpoint_is_reported_and_the_journal_is_read(fixture: &mut dy
     let rows = owner.starts(0, 2);
     append(&mut *store, owner.batch(rows.clone()));
     let (hurt, sound) = (run_id(ShardId(0), 0), run_id(ShardId(0), 1));
-    flush(
-        &mut *store,
-        &owner.flush(vec![owner.record(hurt), owner.record(sound)]),
-    );
+    flush(&mut *store, &owner.flush(vec![owner.record(hurt), owner.record(sound)]));
     let mut store = fixture.corrupt_checkpoint(store, hurt);
     let mut reader = store.reader().expect("a reader");
     for found in [store.read_run(hurt), reader.read_run(hurt)] {

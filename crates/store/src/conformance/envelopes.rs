@@ -9,10 +9,7 @@ use crate::{FaultKind, Store, Verdict};
 
 fn seen(store: &mut dyn Store, to: u16) -> Vec<(u16, u64)> {
     let found = store.read_envelopes(ShardId(to), 100).expect("envelopes");
-    found
-        .iter()
-        .map(|envelope| (envelope.from.0, envelope.number))
-        .collect()
+    found.iter().map(|envelope| (envelope.from.0, envelope.number)).collect()
 }
 
 /// A receiver sees an envelope, in order per sender, until its cursor has passed it; then never again.
@@ -30,10 +27,7 @@ pub fn an_envelope_is_seen_until_it_is_consumed(fixture: &mut dyn Fixture) {
 
     let consume = |numbers: &[(u16, u64)]| {
         let mut batch = owners[2].batch(Vec::new());
-        batch.consumed = numbers
-            .iter()
-            .map(|(from, number)| (ShardId(*from), *number))
-            .collect();
+        batch.consumed = numbers.iter().map(|(from, number)| (ShardId(*from), *number)).collect();
         batch
     };
     append(&mut *store, consume(&[(0, 2)]));
@@ -61,10 +55,7 @@ pub fn a_refused_batch_leaves_its_envelopes_visible(fixture: &mut dyn Fixture) {
     let mut stale = old.batch(rows.clone());
     stale.consumed = vec![(ShardId(0), 1)];
     stale.envelopes = vec![envelope(1, 0, 1)];
-    assert_eq!(
-        store.append(&[stale.clone()]).expect("an answer"),
-        [Verdict::Stale]
-    );
+    assert_eq!(store.append(&[stale.clone()]).expect("an answer"), [Verdict::Stale]);
     assert_eq!(seen(&mut *store, 1), [(0, 1)]);
     assert_eq!(seen(&mut *store, 0), []);
     stale.epoch = new.epoch;
@@ -82,11 +73,7 @@ pub fn numbers_go_on_after_the_process_died(fixture: &mut dyn Fixture) {
     batch.envelopes = vec![envelope(0, 1, 1), envelope(0, 1, 2), envelope(0, 3, 1)];
     append(&mut *store, batch);
     let mut store = fixture.reopen(store);
-    assert_eq!(
-        open(&mut *store, 0).sent,
-        [0, 2, 0, 1],
-        "they wait while nobody is there"
-    );
+    assert_eq!(open(&mut *store, 0).sent, [0, 2, 0, 1], "they wait while nobody is there");
     assert_eq!(seen(&mut *store, 1), [(0, 1), (0, 2)]);
     let receiver = Owner::open(&mut *store, 1);
     let mut batch = receiver.batch(Vec::new());
@@ -108,9 +95,7 @@ pub fn a_taken_number_refuses_the_whole_group(fixture: &mut dyn Fixture) {
     append(&mut *store, batch.clone());
     let rows = owners[1].starts(0, 3);
     let other = owners[1].batch(rows.clone());
-    let fault = store
-        .append(&[other.clone(), batch])
-        .expect_err("the number is taken");
+    let fault = store.append(&[other.clone(), batch]).expect_err("the number is taken");
     assert_eq!(fault.kind, FaultKind::Refused);
     assert!(log(&mut *store, 1, 10).is_empty());
     assert_eq!(seen(&mut *store, 1), [(0, 1)]);
@@ -122,10 +107,7 @@ pub fn a_taken_number_refuses_the_whole_group(fixture: &mut dyn Fixture) {
 pub fn dead_letters_keep_what_was_set_aside(fixture: &mut dyn Fixture) {
     let mut store = fixture.make();
     let mut owner = Owner::open(&mut *store, 2);
-    let dead = |number, reason: &str| DeadEnvelope {
-        envelope: envelope(0, 2, number),
-        reason: reason.into(),
-    };
+    let dead = |number, reason: &str| DeadEnvelope { envelope: envelope(0, 2, number), reason: reason.into() };
     let rows = owner.starts(0, 2);
     let last_at = rows[1].at;
     let mut batch = owner.batch(rows);
@@ -137,22 +119,12 @@ pub fn dead_letters_keep_what_was_set_aside(fixture: &mut dyn Fixture) {
     batch.dead = vec![dead(2, "again")];
     append(&mut *store, batch);
     let store = fixture.reopen(store);
-    let letters = store
-        .reader()
-        .expect("a reader")
-        .dead_letters()
-        .expect("dead letters");
+    let letters = store.reader().expect("a reader").dead_letters().expect("dead letters");
     assert_eq!(letters.len(), 2);
-    for (letter, expected) in letters
-        .iter()
-        .zip([dead(1, "it does not decode: ☠"), dead(2, "again")])
-    {
+    for (letter, expected) in letters.iter().zip([dead(1, "it does not decode: ☠"), dead(2, "again")]) {
         assert_eq!(letter.dead, expected);
         assert_eq!(letter.node, "owner of 2");
-        assert_eq!(
-            letter.at, last_at,
-            "without a row of its own, the last one's instant"
-        );
+        assert_eq!(letter.at, last_at, "without a row of its own, the last one's instant");
     }
     assert!(letters[0].id < letters[1].id);
     assert_ne!(owner.head, Seq(0));

@@ -54,9 +54,7 @@ pub fn without_index_rows_every_answer_can_be_rebuilt(fixture: &mut dyn Fixture)
     let mut reader = store.reader().expect("a reader");
     for (run, before) in runs.iter().zip(before) {
         let before = before.expect("a run").expect("it was there").run;
-        let journal = reader
-            .journal(*run, owner.head_of(*run), 0)
-            .expect("the journal stands");
+        let journal = reader.journal(*run, owner.head_of(*run), 0).expect("the journal stands");
         let mut rebuilt = Run::begin(&journal[0]).expect("it begins");
         for row in &journal[1..] {
             rebuilt.apply_row(row);
@@ -87,10 +85,7 @@ pub fn a_key_is_found_by_the_run_that_occupies_it(fixture: &mut dyn Fixture) {
     assert_eq!(store.read_key("a").expect("a key"), Some(first));
     assert_eq!(store.read_key("A").expect("a key"), None);
     assert_eq!(store.read_key("").expect("a key"), None);
-    flush(
-        &mut *store,
-        &owner.flush(vec![with(second, Some("a")), with(first, None)]),
-    );
+    flush(&mut *store, &owner.flush(vec![with(second, Some("a")), with(first, None)]));
     assert_eq!(store.read_key("a").expect("a key"), Some(second));
     flush(&mut *store, &owner.flush(vec![with(second, Some("b"))]));
     assert_eq!(store.read_key("a").expect("a key"), None);
@@ -130,15 +125,9 @@ pub fn deadlines_come_in_pages_that_end_between_instants(fixture: &mut dyn Fixtu
         let mut from = Some(Timestamp(i64::MIN));
         while let Some(at) = from {
             let due = store.read_due(ShardId(0), at, page).expect("deadlines");
-            assert!(
-                !due.entries.is_empty(),
-                "a page that begins somewhere holds something"
-            );
+            assert!(!due.entries.is_empty(), "a page that begins somewhere holds something");
             assert!(due.more_from.is_none() || due.entries.len() >= page);
-            assert!(
-                due.more_from.is_none_or(|next| next > at),
-                "it must come to an end"
-            );
+            assert!(due.more_from.is_none_or(|next| next > at), "it must come to an end");
             found.extend(due.entries);
             from = due.more_from;
         }
@@ -181,9 +170,7 @@ pub fn ready_runs_come_in_claim_order(fixture: &mut dyn Fixture) {
     expected.sort();
     let expected: Vec<RunId> = expected.into_iter().map(|(_, run)| run).collect();
     for most in [0, 1, 5, expected.len(), 1_000] {
-        let page = store
-            .read_ready(ShardId(0), Timestamp(15), most)
-            .expect("ready runs");
+        let page = store.read_ready(ShardId(0), Timestamp(15), most).expect("ready runs");
         let shown = expected.len().min(most);
         assert_eq!(page.runs, expected[..shown]);
         assert_eq!(page.more, shown < expected.len());

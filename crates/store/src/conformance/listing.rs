@@ -58,13 +58,8 @@ pub fn every_filter_agrees_with_a_plain_one(fixture: &mut dyn Fixture) {
     let mut hits = 0;
     for _ in 0..400 {
         let mut word = |odds| (dice.roll(odds) == 0).then(|| Str::from(*dice.pick(&WORDS)));
-        let mut filter = Filter {
-            namespace: word(4),
-            workflow: word(4),
-            queue: word(4),
-            key: word(4),
-            ..Filter::default()
-        };
+        let mut filter =
+            Filter { namespace: word(4), workflow: word(4), queue: word(4), key: word(4), ..Filter::default() };
         if dice.roll(4) == 0 {
             filter.parent = Some(run_id(ShardId(0), dice.roll(4)));
         }
@@ -86,14 +81,8 @@ pub fn pages_have_no_gap_and_no_repeat(fixture: &mut dyn Fixture) {
     let records = drawn(&mut *store, 5);
     let mut reader = store.reader().expect("a reader");
     let statuses = vec![Status::Runnable, Status::Failed, Status::Sleeping];
-    let filter = Filter {
-        statuses,
-        ..Filter::default()
-    };
-    let all = Page {
-        most: usize::MAX,
-        before: None,
-    };
+    let filter = Filter { statuses, ..Filter::default() };
+    let all = Page { most: usize::MAX, before: None };
     let expected = plain(&records, &filter, &all);
     assert_eq!(reader.list(&filter, &all).expect("a listing"), expected);
     let mut owner = Owner::open(&mut *store, 0);
@@ -101,9 +90,7 @@ pub fn pages_have_no_gap_and_no_repeat(fixture: &mut dyn Fixture) {
     for newer in 0.. {
         assert!(newer < 1_000, "the pages must come to an end");
         let before = found.last().map(|listed| listed.run);
-        let page = reader
-            .list(&filter, &Page { most: 7, before })
-            .expect("a listing");
+        let page = reader.list(&filter, &Page { most: 7, before }).expect("a listing");
         if page.is_empty() {
             break;
         }
@@ -122,28 +109,14 @@ pub fn runs_are_found_by_the_beginning_of_their_id(fixture: &mut dyn Fixture) {
     let mut records = drawn(&mut *store, 2);
     records.reverse();
     let mut reader = store.reader().expect("a reader");
-    let shown: Vec<RunId> = records
-        .iter()
-        .filter(|record| !record.reservation)
-        .map(|record| record.run)
-        .collect();
-    let digits: Vec<String> = shown
-        .iter()
-        .map(|run| run.to_string().replace("run_", ""))
-        .collect();
+    let shown: Vec<RunId> = records.iter().filter(|record| !record.reservation).map(|record| record.run).collect();
+    let digits: Vec<String> = shown.iter().map(|run| run.to_string().replace("run_", "")).collect();
     for length in [0, 1, 11, 12, 13, 20, 32] {
         let prefix = &digits[7][..length];
-        let expected: Vec<RunId> = shown
-            .iter()
-            .zip(&digits)
-            .filter(|(_, digits)| digits.starts_with(prefix))
-            .map(|(run, _)| *run)
-            .collect();
+        let expected: Vec<RunId> =
+            shown.iter().zip(&digits).filter(|(_, digits)| digits.starts_with(prefix)).map(|(run, _)| *run).collect();
         assert_eq!(reader.find(prefix, 1_000).expect("an answer"), expected);
-        assert_eq!(
-            reader.find(prefix, 2).expect("an answer"),
-            expected[..expected.len().min(2)]
-        );
+        assert_eq!(reader.find(prefix, 2).expect("an answer"), expected[..expected.len().min(2)]);
     }
     let long = format!("{}0", digits[7]);
     // One digit too many, and yet the same number.

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use abide_kernel::envelope::{Envelope, Message};
 use abide_kernel::shard::{Batch, Flush, Record};
-use abide_kernel::{
-    Fact, Facts, Rev, Row, Run, RunId, SLOTS, Seq, ShardEpoch, ShardId, Slot, Status, Timestamp, mix,
-};
+use abide_kernel::{Fact, Facts, Rev, Row, Run, RunId, SLOTS, Seq, ShardEpoch, ShardId, Slot, Status, Timestamp, mix};
 
 use super::SHARDS;
 use crate::{Opened, Store, Verdict};
@@ -32,9 +30,7 @@ pub(super) fn started(workflow: &str) -> Facts {
 /// A signal with any JSON document in it.
 pub(super) fn signal(id: u64, payload: &str) -> Facts {
     let request = "req_00000000000000000000000000000001";
-    facts(&format!(
-        r#"[{{"signal_received":{{"id":{id},"name":"n","payload":{payload},"request":"{request}"}}}}]"#
-    ))
+    facts(&format!(r#"[{{"signal_received":{{"id":{id},"name":"n","payload":{payload},"request":"{request}"}}}}]"#))
 }
 
 pub(super) fn purged() -> Facts {
@@ -95,22 +91,11 @@ impl Owner {
     }
 
     pub(super) fn batch(&self, rows: Vec<Row>) -> Batch {
-        Batch {
-            shard: self.shard,
-            epoch: self.epoch,
-            rows,
-            ..Batch::default()
-        }
+        Batch { shard: self.shard, epoch: self.epoch, rows, ..Batch::default() }
     }
 
     pub(super) fn flush(&self, records: Vec<Record>) -> Flush {
-        Flush {
-            shard: self.shard,
-            epoch: self.epoch,
-            through: self.head,
-            records,
-            purged: Vec::new(),
-        }
+        Flush { shard: self.shard, epoch: self.epoch, through: self.head, records, purged: Vec::new() }
     }
 
     pub(super) fn folded(&self, run: RunId) -> &Run {
@@ -149,9 +134,7 @@ impl Owner {
 }
 
 pub(super) fn open(store: &mut dyn Store, shard: u16) -> Opened {
-    store
-        .open_shard(ShardId(shard), &format!("owner of {shard}"))
-        .expect("the shard opens")
+    store.open_shard(ShardId(shard), &format!("owner of {shard}")).expect("the shard opens")
 }
 
 /// Appends, and demands that it is durable.
@@ -161,10 +144,7 @@ pub(super) fn append(store: &mut dyn Store, batch: Batch) {
 }
 
 pub(super) fn flush(store: &mut dyn Store, flush: &Flush) {
-    assert_eq!(
-        store.flush(flush).expect("the flush is answered"),
-        Verdict::Durable
-    );
+    assert_eq!(store.flush(flush).expect("the flush is answered"), Verdict::Durable);
 }
 
 /// The whole log of a shard, in pages of `page`.
@@ -172,9 +152,7 @@ pub(super) fn log(store: &mut dyn Store, shard: u16, page: usize) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     loop {
         let after = rows.last().map_or(Seq(0), |row| row.seq);
-        let found = store
-            .scan(ShardId(shard), after, page)
-            .expect("the log can be read");
+        let found = store.scan(ShardId(shard), after, page).expect("the log can be read");
         assert!(found.len() <= page, "a page of {page} holds {}", found.len());
         if found.is_empty() {
             return rows;
@@ -187,12 +165,7 @@ pub(super) fn log(store: &mut dyn Store, shard: u16, page: usize) -> Vec<Row> {
 /// An envelope between shards.
 pub(super) fn envelope(from: u16, to: u16, number: u64) -> Envelope {
     let reservation = run_id(ShardId(to), number);
-    Envelope {
-        from: ShardId(from),
-        to: ShardId(to),
-        number,
-        message: Message::Begun { reservation },
-    }
+    Envelope { from: ShardId(from), to: ShardId(to), number, message: Message::Begun { reservation } }
 }
 
 /// Numbers that look random and are the same every time.

@@ -49,9 +49,7 @@ pub fn a_purge_empties_rows_and_leaves_no_gap(fixture: &mut dyn Fixture) {
     }
     assert_eq!(found[12].facts[..], [Fact::Purged]);
     let mut reader = store.reader().expect("a reader");
-    let listed = reader
-        .list(&Filter::default(), &Page::default())
-        .expect("a listing");
+    let listed = reader.list(&Filter::default(), &Page::default()).expect("a listing");
     assert_eq!(listed.len(), 1);
     assert_eq!(reader.journal(gone, Seq(13), 0).expect("a journal").len(), 5);
     let other = run_id(ShardId(3), 2);
@@ -79,8 +77,5 @@ pub fn a_purge_can_be_repeated(fixture: &mut dyn Fixture) {
     let found = store.scan(ShardId(0), Seq(0), 100).expect("the log");
     assert_eq!(found.len(), 13);
     let facts = |seq: usize| found[seq - 1].as_ref().map_or(0, |row| row.facts.len());
-    assert_eq!(
-        [facts(1), facts(2), facts(3), facts(8), facts(13)],
-        [1, 0, 1, 0, 1]
-    );
+    assert_eq!([facts(1), facts(2), facts(3), facts(8), facts(13)], [1, 0, 1, 0, 1]);
 }

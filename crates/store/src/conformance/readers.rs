@@ -68,32 +68,19 @@ pub fn reads_and_writes_are_counted(fixture: &mut dyn Fixture) {
     let start = store.counters();
     assert_eq!(store.counters(), start, "asking is no read");
     let rows = owner.starts(0, 3);
-    let bytes: usize = rows
-        .iter()
-        .map(|row| {
-            serde_json::to_vec(&row.facts)
-                .expect("facts have a JSON form")
-                .len()
-        })
-        .sum();
+    let bytes: usize =
+        rows.iter().map(|row| serde_json::to_vec(&row.facts).expect("facts have a JSON form").len()).sum();
     append(&mut *store, owner.batch(rows));
     let stale = owner.batch(Vec::new());
     let appended = store.counters();
     assert_eq!(appended.writes, start.writes + 1);
-    assert_eq!(
-        (appended.commits, appended.rows),
-        (start.commits + 1, start.rows + 3)
-    );
+    assert_eq!((appended.commits, appended.rows), (start.commits + 1, start.rows + 3));
     assert_eq!(appended.fact_bytes, start.fact_bytes + bytes as u64);
     assert_eq!(appended.reads, start.reads);
     let mut stale = stale;
     stale.epoch.0 += 1;
     assert_eq!(store.append(&[stale]).expect("an answer"), [Verdict::Stale]);
-    assert_eq!(
-        store.counters(),
-        appended,
-        "what is refused from memory touches nothing"
-    );
+    assert_eq!(store.counters(), appended, "what is refused from memory touches nothing");
     flush(&mut *store, &owner.flush(Vec::new()));
     assert_eq!(store.counters().writes, appended.writes + 1);
     assert_eq!(store.counters().commits, appended.commits);
@@ -106,9 +93,7 @@ pub fn reads_and_writes_are_counted(fixture: &mut dyn Fixture) {
     store.read_claimed(ShardId(0)).expect("an answer");
     store.read_envelopes(ShardId(0), 1).expect("an answer");
     reader.read_run(run).expect("an answer");
-    reader
-        .list(&Filter::default(), &Page::default())
-        .expect("an answer");
+    reader.list(&Filter::default(), &Page::default()).expect("an answer");
     reader.find("0", 1).expect("an answer");
     reader.stats().expect("an answer");
     reader.watermarks().expect("an answer");
@@ -124,13 +109,7 @@ pub fn sizes_are_counted(fixture: &mut dyn Fixture) {
     let mut batch = owner.batch(rows);
     batch.envelopes = vec![envelope(0, 1, 1), envelope(0, 1, 2), envelope(0, 2, 1)];
     append(&mut *store, batch);
-    let statuses = [
-        Status::Done,
-        Status::Failed,
-        Status::Done,
-        Status::Sleeping,
-        Status::Done,
-    ];
+    let statuses = [Status::Done, Status::Failed, Status::Done, Status::Sleeping, Status::Done];
     let record = |(n, status)| {
         let mut record = owner.record(run_id(ShardId(0), n));
         record.status = status;

@@ -40,9 +40,7 @@ pub fn everything_is_there_after_the_process_died(fixture: &mut dyn Fixture) {
     assert_eq!(&folded, owner.folded(run));
     let due = store.read_due(ShardId(1), Timestamp(0), 10).expect("deadlines");
     assert_eq!(due.entries, [(Timestamp(77), run)]);
-    let ready = store
-        .read_ready(ShardId(1), Timestamp(100), 10)
-        .expect("ready runs");
+    let ready = store.read_ready(ShardId(1), Timestamp(100), 10).expect("ready runs");
     assert_eq!(ready.runs, [run]);
     assert_eq!(store.read_key("default/w/k").expect("a key"), Some(run));
     let envelopes = store.read_envelopes(ShardId(2), 10).expect("envelopes");
@@ -53,10 +51,7 @@ pub fn everything_is_there_after_the_process_died(fixture: &mut dyn Fixture) {
 pub fn each_opening_is_a_new_ownership(fixture: &mut dyn Fixture) {
     let mut store = fixture.make();
     let first = open(&mut *store, 0);
-    assert_eq!(
-        (first.head, first.watermark, first.last_at),
-        (Seq(0), Seq(0), Timestamp(0))
-    );
+    assert_eq!((first.head, first.watermark, first.last_at), (Seq(0), Seq(0), Timestamp(0)));
     assert_eq!(first.sent, vec![0; usize::from(SHARDS)]);
     assert_eq!(first.consumed, first.sent);
     let second = open(&mut *store, 0);
@@ -94,18 +89,12 @@ pub fn the_watermark_only_moves_forward(fixture: &mut dyn Fixture) {
 pub fn a_shard_that_does_not_exist_is_refused(fixture: &mut dyn Fixture) {
     let mut store = fixture.make();
     for shard in [SHARDS, 4_095, u16::MAX] {
-        let fault = store
-            .open_shard(ShardId(shard), "nobody")
-            .expect_err("no such shard");
+        let fault = store.open_shard(ShardId(shard), "nobody").expect_err("no such shard");
         assert_eq!(fault.kind, FaultKind::Unusable);
         let found = store.scan(ShardId(shard), Seq(0), 10);
         assert!(found.expect("an answer").is_empty());
     }
     open(&mut *store, SHARDS - 1);
-    let watermarks = store
-        .reader()
-        .expect("a reader")
-        .watermarks()
-        .expect("watermarks");
+    let watermarks = store.reader().expect("a reader").watermarks().expect("watermarks");
     assert!(watermarks.iter().all(|(shard, _)| shard.0 < SHARDS));
 }

@@ -26,13 +26,8 @@ pub enum WriteFault {
 
 impl WriteFault {
     /// Every way, for tests that try all.
-    pub const ALL: [Self; 5] = [
-        Self::Refused,
-        Self::UnknownWritten,
-        Self::UnknownLost,
-        Self::FatalWritten,
-        Self::FatalLost,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Refused, Self::UnknownWritten, Self::UnknownLost, Self::FatalWritten, Self::FatalLost];
 
     /// What the caller is told.
     #[must_use]

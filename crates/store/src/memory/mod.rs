@@ -38,12 +38,7 @@ impl MemoryStore {
     #[must_use]
     pub fn new(shards: u16) -> Self {
         let map = ShardMap::new(shards);
-        Self {
-            map,
-            state: Arc::new(Mutex::new(State::new(map))),
-            counts: Arc::default(),
-            stopped: false,
-        }
+        Self { map, state: Arc::new(Mutex::new(State::new(map))), counts: Arc::default(), stopped: false }
     }
 
     /// Faults on demand, for the contents of this store whichever handle meets them.
@@ -78,12 +73,7 @@ impl MemoryStore {
 /// Another handle on the same contents, as another process would have: it shares no ownership and no fault.
 impl Clone for MemoryStore {
     fn clone(&self) -> Self {
-        Self {
-            map: self.map,
-            state: self.state.clone(),
-            counts: Arc::default(),
-            stopped: false,
-        }
+        Self { map: self.map, state: self.state.clone(), counts: Arc::default(), stopped: false }
     }
 }
 
@@ -161,11 +151,7 @@ impl Store for MemoryStore {
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {
-        Ok(Box::new(MemoryReader::new(
-            self.map,
-            self.state.clone(),
-            self.counts.clone(),
-        )))
+        Ok(Box::new(MemoryReader::new(self.map, self.state.clone(), self.counts.clone())))
     }
 
     fn counters(&self) -> Counters {

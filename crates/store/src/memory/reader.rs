@@ -37,11 +37,7 @@ impl Reader for MemoryReader {
 
     fn watermarks(&mut self) -> Result<Vec<(ShardId, Seq)>, Fault> {
         let state = self.read();
-        Ok(self
-            .map
-            .all()
-            .zip(state.shards.iter().map(|shard| shard.watermark))
-            .collect())
+        Ok(self.map.all().zip(state.shards.iter().map(|shard| shard.watermark)).collect())
     }
 
     fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
@@ -84,10 +80,7 @@ impl Reader for MemoryReader {
         let checkpoints: usize = records().map(|record| record.checkpoint.len()).sum();
         Ok(Stats {
             journal_rows: rows().count() as u64,
-            runs: runs
-                .into_iter()
-                .map(|(name, count)| (name.to_owned(), count))
-                .collect(),
+            runs: runs.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
             envelopes: self.map.all().map(|to| state.unconsumed(to).count() as u64).sum(),
             bytes: (facts + checkpoints) as u64,
             format: 0,
@@ -100,10 +93,6 @@ impl Reader for MemoryReader {
         };
         let state = self.read();
         let found = state.runs.range(range).map(|(_, found)| &found.record);
-        Ok(found
-            .filter(|record| !record.reservation)
-            .map(|record| record.run)
-            .take(most)
-            .collect())
+        Ok(found.filter(|record| !record.reservation).map(|record| record.run).take(most).collect())
     }
 }

@@ -8,9 +8,7 @@ use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Times
 
 use super::faults::Script;
 use crate::row::RawRow;
-use crate::{
-    DeadLetterItem, Due, Fault, FaultKind, Opened, ReadyPage, Scanned, StoredRun, Verdict, journal, record,
-};
+use crate::{DeadLetterItem, Due, Fault, FaultKind, Opened, ReadyPage, Scanned, StoredRun, Verdict, journal, record};
 
 #[derive(Clone, Debug)]
 pub(super) struct State {
@@ -67,10 +65,7 @@ impl State {
     pub(super) fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault> {
         let count = self.shards.len();
         let Some(state) = self.shards.get_mut(usize::from(shard.0)) else {
-            let message = format!(
-                "the store has {count} shards, counted from 0; found shard {}",
-                shard.0
-            );
+            let message = format!("the store has {count} shards, counted from 0; found shard {}", shard.0);
             return Err(Fault::new(FaultKind::Unusable, message));
         };
         journal::check_end(shard, state.head(), state.watermark)?;
@@ -84,14 +79,8 @@ impl State {
             consumed: vec![0; count],
             last_at: state.rows.last().map_or(Timestamp(0), |row| row.at),
         };
-        let sent = self
-            .envelopes
-            .keys()
-            .map(|(to, from, number)| (*to, *from, *number));
-        let cursors = self
-            .cursors
-            .iter()
-            .map(|((to, from), number)| (*to, *from, *number));
+        let sent = self.envelopes.keys().map(|(to, from, number)| (*to, *from, *number));
+        let cursors = self.cursors.iter().map(|((to, from), number)| (*to, *from, *number));
         for (to, _, number) in sent.chain(cursors).filter(|(_, from, _)| *from == shard) {
             let last = &mut opened.sent[usize::from(to.0)];
             *last = number.max(*last);
@@ -177,10 +166,7 @@ impl State {
         }
         let cursors = &self.cursors;
         self.envelopes.retain(|(to, from, number), _| {
-            *to != flush.shard
-                || cursors
-                    .get(&(*to, *from))
-                    .is_none_or(|consumed| number > consumed)
+            *to != flush.shard || cursors.get(&(*to, *from)).is_none_or(|consumed| number > consumed)
         });
         let state = &mut self.shards[usize::from(flush.shard.0)];
         state.watermark = state.watermark.max(flush.through);
@@ -204,16 +190,11 @@ impl State {
         }
         self.take(record.run);
         let run = record.run;
-        self.occupied
-            .extend(record.occupies.iter().map(|key| (key.clone(), run)));
+        self.occupied.extend(record.occupies.iter().map(|key| (key.clone(), run)));
         self.due.extend(record.due.map(|due| (shard, due, run)));
         let place = |(priority, eligible, arrival)| (shard, priority, eligible, arrival, run);
         self.ready.extend(record.ready.map(place));
-        let indexed = Indexed {
-            shard,
-            record: record.clone(),
-            checksum: record::checksum(record),
-        };
+        let indexed = Indexed { shard, record: record.clone(), checksum: record::checksum(record) };
         self.runs.insert(run, indexed);
     }
 
@@ -258,17 +239,9 @@ impl State {
     }
 
     /// A run's rows from `head` back to the first, without those whose revision is below `from`, in order.
-    pub(super) fn journal(
-        &self,
-        shard: ShardId,
-        run: RunId,
-        head: Seq,
-        from: u64,
-    ) -> Result<Vec<Row>, Fault> {
+    pub(super) fn journal(&self, shard: ShardId, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault> {
         let rows = &self.shards[usize::from(shard.0)].rows;
-        journal::follow(shard, run, head, from, |seq| {
-            Ok(rows.get(seq.0 as usize - 1).cloned())
-        })
+        journal::follow(shard, run, head, from, |seq| Ok(rows.get(seq.0 as usize - 1).cloned()))
     }
 
     pub(super) fn read_key(&self, identity: &str) -> Option<RunId> {
@@ -283,26 +256,16 @@ impl State {
         for (_, at, run) in self.due.range(from..).take_while(|(of, ..)| *of == shard) {
             // The page ends between two instants: all runs of its last instant belong to it, however many.
             if entries.len() >= most.max(1) && entries.last().is_some_and(|(last, _)| last < at) {
-                return Due {
-                    entries,
-                    more_from: Some(*at),
-                };
+                return Due { entries, more_from: Some(*at) };
             }
             entries.push((*at, *run));
         }
-        Due {
-            entries,
-            more_from: None,
-        }
+        Due { entries, more_from: None }
     }
 
     pub(super) fn read_claimed(&self, shard: ShardId) -> Vec<RunId> {
         let claimed = |found: &&Indexed| found.shard == shard && found.record.status == Status::Executing;
-        self.runs
-            .values()
-            .filter(claimed)
-            .map(|found| found.record.run)
-            .collect()
+        self.runs.values().filter(claimed).map(|found| found.record.run).collect()
     }
 
     pub(super) fn read_ready(&self, shard: ShardId, now: Timestamp, most: usize) -> ReadyPage {
@@ -314,10 +277,7 @@ impl State {
             .filter(|(_, _, eligible, ..)| *eligible <= now)
             .map(|(.., run)| *run);
         let runs = visible.by_ref().take(most).collect();
-        ReadyPage {
-            runs,
-            more: visible.next().is_some(),
-        }
+        ReadyPage { runs, more: visible.next().is_some() }
     }
 
     pub(super) fn read_envelopes(&self, to: ShardId, most: usize) -> Vec<Envelope> {
@@ -329,11 +289,7 @@ impl State {
         self.envelopes
             .range((to, ShardId(0), 0)..)
             .take_while(move |((receiver, ..), _)| *receiver == to)
-            .filter(|((to, from, number), _)| {
-                self.cursors
-                    .get(&(*to, *from))
-                    .is_none_or(|consumed| number > consumed)
-            })
+            .filter(|((to, from, number), _)| self.cursors.get(&(*to, *from)).is_none_or(|consumed| number > consumed))
             .map(|(_, envelope)| envelope)
     }
 }
@@ -352,9 +308,7 @@ impl Indexed {
             status: record.status.name().to_owned(),
             occupies: record.occupies.clone(),
             due: record.due.map(|due| due.0),
-            ready: record
-                .ready
-                .map(|(priority, eligible, arrival)| (priority, eligible.0, arrival.0)),
+            ready: record.ready.map(|(priority, eligible, arrival)| (priority, eligible.0, arrival.0)),
             checkpoint: record.checkpoint.clone(),
             checksum: self.checksum,
         }

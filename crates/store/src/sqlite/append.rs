@@ -26,10 +26,7 @@ impl SqliteStore {
         self.counts.write();
         // Encoding comes first: the write lock is held for no longer than it must be.
         let mut encoded = encode(group, &verdicts, &mut self.buffer);
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(doing)?;
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing)?;
         if !still_owned(&transaction, group, &mut verdicts).map_err(doing)? {
             encoded = encode(group, &verdicts, &mut self.buffer);
         }
@@ -38,9 +35,7 @@ impl SqliteStore {
             let owned = &self.shards[usize::from(batch.shard.0)];
             insert_rest(&transaction, batch, owned).map_err(doing)?;
         }
-        transaction
-            .commit()
-            .map_err(|error| commit_fault("appending to the journal", error))?;
+        transaction.commit().map_err(|error| commit_fault("appending to the journal", error))?;
         self.counts.commit(encoded.len(), self.buffer.len());
         drop(encoded);
         for batch in accepted(group, &verdicts) {
@@ -74,10 +69,7 @@ impl SqliteStore {
     }
 }
 
-fn accepted<'a, 'b>(
-    group: &'a [Batch],
-    verdicts: &'b [Verdict],
-) -> impl Iterator<Item = &'a Batch> + use<'a, 'b> {
+fn accepted<'a, 'b>(group: &'a [Batch], verdicts: &'b [Verdict]) -> impl Iterator<Item = &'a Batch> + use<'a, 'b> {
     let durable = group.iter().zip(verdicts);
     durable.filter_map(|(batch, verdict)| (*verdict == Verdict::Durable).then_some(batch))
 }
@@ -106,13 +98,7 @@ fn encode<'a>(group: &'a [Batch], verdicts: &[Verdict], buffer: &mut Vec<u8>) ->
         for row in &batch.rows {
             let start = buffer.len();
             let checksum = row::encode(batch.shard, row, buffer);
-            encoded.push(Encoded {
-                position: position(batch.shard, row.seq),
-                row,
-                start,
-                end: buffer.len(),
-                checksum,
-            });
+            encoded.push(Encoded { position: position(batch.shard, row.seq), row, start, end: buffer.len(), checksum });
         }
     }
     encoded

@@ -26,28 +26,19 @@ fn kind(error: &Error) -> FaultKind {
             Error::FromSqlConversionFailure(..)
             | Error::IntegralValueOutOfRange(..)
             | Error::Utf8Error(..)
-            | Error::InvalidColumnType(..) => FaultKind::Corrupt {
-                run: None,
-                position: None,
-            },
+            | Error::InvalidColumnType(..) => FaultKind::Corrupt { run: None, position: None },
             _ => FaultKind::Refused,
         };
     };
     match failure.code {
-        ErrorCode::ReadOnly
-        | ErrorCode::CannotOpen
-        | ErrorCode::NotADatabase
-        | ErrorCode::PermissionDenied => FaultKind::Unusable,
-        ErrorCode::DatabaseCorrupt => FaultKind::Corrupt {
-            run: None,
-            position: None,
-        },
+        ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::NotADatabase | ErrorCode::PermissionDenied => {
+            FaultKind::Unusable
+        }
+        ErrorCode::DatabaseCorrupt => FaultKind::Corrupt { run: None, position: None },
         // What could not be read may be readable later; after a failed write or sync nobody knows what is on the
         // disk, and the file must be opened anew.
         ErrorCode::SystemIoFailure => match failure.extended_code {
-            ffi::SQLITE_IOERR_READ | ffi::SQLITE_IOERR_SHORT_READ | ffi::SQLITE_IOERR_NOMEM => {
-                FaultKind::Refused
-            }
+            ffi::SQLITE_IOERR_READ | ffi::SQLITE_IOERR_SHORT_READ | ffi::SQLITE_IOERR_NOMEM => FaultKind::Refused,
             _ => FaultKind::Fatal,
         },
         _ => FaultKind::Refused,
@@ -66,10 +57,7 @@ mod tests {
     /// failed is refused only when SQLite knows that it did not happen.
     #[test]
     fn what_may_follow_depends_on_what_failed() {
-        let nowhere = FaultKind::Corrupt {
-            run: None,
-            position: None,
-        };
+        let nowhere = FaultKind::Corrupt { run: None, position: None };
         let (fatal, refused) = (FaultKind::Fatal, FaultKind::Refused);
         let expected = [
             (ffi::SQLITE_FULL, refused, refused),

@@ -31,15 +31,10 @@ impl SqliteStore {
         }
         self.counts.write();
         let shard = flush.shard.0;
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(doing)?;
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing)?;
         let moved = transaction
             .prepare_cached("UPDATE shard SET watermark = max(watermark, ?2) WHERE id = ?1 AND epoch = ?3")
-            .and_then(|mut update| {
-                update.execute(params![shard, flush.through.0 as i64, flush.epoch.0 as i64])
-            })
+            .and_then(|mut update| update.execute(params![shard, flush.through.0 as i64, flush.epoch.0 as i64]))
             .map_err(doing)?;
         if moved == 0 {
             return Ok(Verdict::Stale);
@@ -62,9 +57,7 @@ impl SqliteStore {
             )
             .and_then(|mut delete| delete.execute([shard]))
             .map_err(doing)?;
-        transaction
-            .commit()
-            .map_err(|error| commit_fault("writing index rows", error))?;
+        transaction.commit().map_err(|error| commit_fault("writing index rows", error))?;
         Ok(Verdict::Durable)
     }
 }
@@ -103,10 +96,8 @@ fn upsert(connection: &Connection, shard: u16, record: &Record) -> rusqlite::Res
 /// Empties the journal rows of a purged run, from the one before its last back to its first. The rows themselves
 /// stay, so that positions have no gap. A chain that is broken ends there: what is damaged is for a person.
 fn erase(connection: &Connection, shard: ShardId, head: Seq) -> rusqlite::Result<()> {
-    let mut read =
-        connection.prepare_cached(&format!("SELECT {ROW_COLUMNS} FROM journal WHERE position = ?1"))?;
-    let mut write =
-        connection.prepare_cached("UPDATE journal SET facts = ?2, checksum = ?3 WHERE position = ?1")?;
+    let mut read = connection.prepare_cached(&format!("SELECT {ROW_COLUMNS} FROM journal WHERE position = ?1"))?;
+    let mut write = connection.prepare_cached("UPDATE journal SET facts = ?2, checksum = ?3 WHERE position = ?1")?;
     let mut next = head;
     while next.0 != 0 {
         let key = position(shard, next);

@@ -34,11 +34,7 @@ pub(super) fn list(connection: &Connection, filter: &Filter, page: &Page) -> Res
         }
     }
     if !filter.statuses.is_empty() {
-        let words: Vec<String> = filter
-            .statuses
-            .iter()
-            .map(|status| format!("'{}'", status.name()))
-            .collect();
+        let words: Vec<String> = filter.statuses.iter().map(|status| format!("'{}'", status.name())).collect();
         sql.push_str(&format!(" AND status IN ({})", words.join(",")));
         if !filter.statuses.contains(&Status::Done) {
             // In the words of the index on open runs: SQLite uses it only if it finds them in the query.
@@ -48,9 +44,7 @@ pub(super) fn list(connection: &Connection, filter: &Filter, page: &Page) -> Res
     with.push(Box::new(limit(page.most)));
     sql.push_str(&format!(" ORDER BY id DESC LIMIT ?{}", with.len()));
     let mut statement = connection.prepare_cached(&sql).map_err(doing)?;
-    let rows = statement
-        .query_map(params_from_iter(with.iter()), listed)
-        .map_err(doing)?;
+    let rows = statement.query_map(params_from_iter(with.iter()), listed).map_err(doing)?;
     rows.map(|row| row.map_err(doing)?).collect()
 }
 

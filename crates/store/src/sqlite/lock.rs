@@ -35,23 +35,14 @@ pub(super) fn take(path: &Path, owner: &str) -> Result<Lock, Fault> {
         let message = format!("the lock file {} cannot be opened: {error}", lock.display());
         Fault::because(FaultKind::Unusable, message, error)
     };
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&lock)
-        .map_err(doing)?;
+    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock).map_err(doing)?;
     match try_lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let holder = read_holder(&mut file).map_or("another process".to_owned(), |holder| {
-                format!("process {} ({})", holder.pid, holder.name)
-            });
-            let message = format!(
-                "the store {} is in use by {holder}; stop it, or use commands that only read",
-                path.display()
-            );
+            let holder = read_holder(&mut file)
+                .map_or("another process".to_owned(), |holder| format!("process {} ({})", holder.pid, holder.name));
+            let message =
+                format!("the store {} is in use by {holder}; stop it, or use commands that only read", path.display());
             return Err(Fault::new(FaultKind::Unusable, message));
         }
         Err(TryLockError::Error(error)) => return Err(doing(error)),
@@ -76,11 +67,7 @@ fn try_lock(file: &File) -> Result<(), TryLockError> {
 
 /// Who holds the store at `path` now; `None` when nobody does.
 pub(super) fn holder(path: &Path) -> Option<Holder> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(beside(path))
-        .ok()?;
+    let mut file = OpenOptions::new().read(true).write(true).open(beside(path)).ok()?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => read_holder(&mut file),
         _ => None,
@@ -93,8 +80,5 @@ fn read_holder(file: &mut File) -> Option<Holder> {
     file.read_to_string(&mut text).ok()?;
     let mut lines = text.lines();
     let pid = lines.next()?.parse().ok()?;
-    Some(Holder {
-        pid,
-        name: lines.next().unwrap_or_default().to_owned(),
-    })
+    Some(Holder { pid, name: lines.next().unwrap_or_default().to_owned() })
 }

@@ -61,11 +61,7 @@ struct Owned {
 const SEQ_BITS: u32 = 44;
 
 fn position(shard: ShardId, seq: Seq) -> i64 {
-    assert!(
-        seq.0 < 1 << SEQ_BITS,
-        "position {} does not fit a journal key",
-        seq.0
-    );
+    assert!(seq.0 < 1 << SEQ_BITS, "position {} does not fit a journal key", seq.0);
     (i64::from(shard.0) << SEQ_BITS) | seq.0 as i64
 }
 

@@ -34,10 +34,7 @@ impl SqliteStore {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let mut connection = connect(path, flags).map_err(doing)?;
         if connection.is_readonly("main").map_err(doing)? {
-            let message = format!(
-                "{} cannot be written: give this user write permission",
-                path.display()
-            );
+            let message = format!("{} cannot be written: give this user write permission", path.display());
             return Err(Fault::new(FaultKind::Unusable, message));
         }
         // Before the settings: they would already change a file that is not ours.
@@ -70,9 +67,7 @@ impl SqliteStore {
     /// When the file cannot be read.
     #[cfg(feature = "conformance")]
     pub fn limit_pages(&self, pages: u32) -> Result<(), Fault> {
-        self.connection
-            .pragma_update(None, "max_page_count", pages)
-            .map_err(|error| fault("limiting the file", error))
+        self.connection.pragma_update(None, "max_page_count", pages).map_err(|error| fault("limiting the file", error))
     }
 }
 
@@ -83,10 +78,8 @@ impl SqliteStore {
 pub fn open_read_only(path: &Path) -> Result<SqliteReader, Fault> {
     check_path(path)?;
     if !path.exists() {
-        let message = format!(
-            "there is no store at {}; give the path of one, or start an engine on it",
-            path.display()
-        );
+        let message =
+            format!("there is no store at {}; give the path of one, or start an engine on it", path.display());
         return Err(Fault::new(FaultKind::Unusable, message));
     }
     SqliteReader::open(path, Arc::default())
@@ -115,17 +108,11 @@ pub(super) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connect
 fn check_path(path: &Path) -> Result<(), Fault> {
     let unusable = |message: String| Err(Fault::new(FaultKind::Unusable, message));
     if path.is_dir() {
-        return unusable(format!(
-            "{} is a directory; expected the path of a file",
-            path.display()
-        ));
+        return unusable(format!("{} is a directory; expected the path of a file", path.display()));
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-        return unusable(format!(
-            "the directory {} does not exist; make it first",
-            parent.display()
-        ));
+        return unusable(format!("the directory {} does not exist; make it first", parent.display()));
     }
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut start));

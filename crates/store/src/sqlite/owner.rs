@@ -10,9 +10,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::fault::{commit_fault, fault};
 use super::{Owned, SqliteReader, SqliteStore, end_of, position, read, seq_of};
-use crate::{
-    Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict, journal,
-};
+use crate::{Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict, journal};
 
 /// How long closing waits for readers: the next one to open the file can do what is left.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -32,10 +30,7 @@ impl SqliteStore {
             return Err(Fault::new(FaultKind::Fatal, message));
         }
         if self.lock.is_none() {
-            let message = format!(
-                "{} was closed, and another may have it now; open it anew",
-                self.path.display()
-            );
+            let message = format!("{} was closed, and another may have it now; open it anew", self.path.display());
             return Err(Fault::new(FaultKind::Unusable, message));
         }
         Ok(())
@@ -46,9 +41,7 @@ impl SqliteStore {
         if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Fatal) {
             self.stopped = true;
             // Should it fail, the frames that closing would bring into the file are those of whole commits.
-            let _ = self
-                .connection
-                .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         }
         answer
     }
@@ -57,10 +50,7 @@ impl SqliteStore {
         let doing = |error| fault("taking ownership of a shard", error);
         // A statement that returns rows commits when it is reset, where its failure would not be seen: so this is
         // a transaction of its own.
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(doing)?;
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing)?;
         let (epoch, watermark): (i64, i64) = transaction
             .query_row(
                 "INSERT INTO shard (id, epoch, owner, watermark) VALUES (?1, 1, ?2, 0)
@@ -79,9 +69,7 @@ impl SqliteStore {
             .map_err(doing)?;
         let head = last.map_or(Seq(0), |(position, _)| seq_of(position));
         journal::check_end(shard, head, Seq(watermark as u64))?;
-        transaction
-            .commit()
-            .map_err(|error| commit_fault("taking ownership of a shard", error))?;
+        transaction.commit().map_err(|error| commit_fault("taking ownership of a shard", error))?;
         let opened = Opened {
             epoch: ShardEpoch(epoch as u64),
             head,
@@ -92,18 +80,11 @@ impl SqliteStore {
                      UNION ALL SELECT receiver, number FROM envelope_cursor WHERE sender = ?1) GROUP BY receiver",
                 shard,
             )?,
-            consumed: self.numbers(
-                "SELECT sender, number FROM envelope_cursor WHERE receiver = ?1",
-                shard,
-            )?,
+            consumed: self.numbers("SELECT sender, number FROM envelope_cursor WHERE receiver = ?1", shard)?,
             last_at: Timestamp(last.map_or(0, |(_, at)| at)),
         };
-        self.shards[usize::from(shard.0)] = Owned {
-            owner: owner.to_owned(),
-            epoch: opened.epoch,
-            head,
-            last_at: opened.last_at,
-        };
+        self.shards[usize::from(shard.0)] =
+            Owned { owner: owner.to_owned(), epoch: opened.epoch, head, last_at: opened.last_at };
         Ok(opened)
     }
 
@@ -111,11 +92,8 @@ impl SqliteStore {
         let doing = |error| fault("reading envelope numbers", error);
         let mut numbers = vec![0; usize::from(self.map.count())];
         let mut statement = self.connection.prepare_cached(sql).map_err(doing)?;
-        let rows = statement
-            .query_map([shard.0], |row| {
-                Ok((row.get::<_, u16>(0)?, row.get::<_, i64>(1)?))
-            })
-            .map_err(doing)?;
+        let rows =
+            statement.query_map([shard.0], |row| Ok((row.get::<_, u16>(0)?, row.get::<_, i64>(1)?))).map_err(doing)?;
         for row in rows {
             let (other, number) = row.map_err(doing)?;
             if let Some(slot) = numbers.get_mut(usize::from(other)) {
@@ -137,10 +115,7 @@ impl Store for SqliteStore {
         let owned = self.shards.get(usize::from(shard.0));
         if owned.is_none() {
             let count = self.map.count();
-            let message = format!(
-                "the store has {count} shards, counted from 0; found shard {}",
-                shard.0
-            );
+            let message = format!("the store has {count} shards, counted from 0; found shard {}", shard.0);
             return Err(Fault::new(FaultKind::Unusable, message));
         }
         let opened = self.take_shard(shard, owner);
@@ -202,10 +177,7 @@ impl Store for SqliteStore {
             // A reader that pins the log keeps it from being emptied; whoever opens the store next does it then.
             self.connection
                 .busy_timeout(CLOSING)
-                .and_then(|()| {
-                    self.connection
-                        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-                })
+                .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
                 .map_err(|error| fault("closing the store", error))
         };
         // Somebody may still hold on to this object; the file is free for others all the same.

@@ -28,10 +28,7 @@ fn the_engine_reads_by_index() {
         (DUE, "run_by_due"),
         (KEY, "run_by_occupies"),
         (ENVELOPES, "PRIMARY KEY (receiver=?)"),
-        (
-            "SELECT facts FROM journal WHERE position > 1 AND position < 9",
-            "INTEGER PRIMARY KEY",
-        ),
+        ("SELECT facts FROM journal WHERE position > 1 AND position < 9", "INTEGER PRIMARY KEY"),
     ];
     for (sql, index) in expected {
         let plan = plan(&connection, sql);

@@ -17,8 +17,7 @@ pub(super) const CLAIMED: &str =
     "SELECT id FROM run WHERE status = 'executing' AND status <> 'done' AND shard = ?1 ORDER BY id";
 pub(super) const READY: &str = "SELECT id FROM run WHERE shard = ?1 AND eligible_at <= ?2
      ORDER BY priority, eligible_at, arrival, id LIMIT ?3";
-pub(super) const DUE: &str =
-    "SELECT due, id FROM run WHERE shard = ?1 AND due >= ?2 ORDER BY due, id LIMIT ?3";
+pub(super) const DUE: &str = "SELECT due, id FROM run WHERE shard = ?1 AND due >= ?2 ORDER BY due, id LIMIT ?3";
 pub(super) const KEY: &str = "SELECT id FROM run WHERE occupies = ?1 ORDER BY id LIMIT 1";
 pub(super) const ENVELOPES: &str = "SELECT sender, number, body, checksum FROM envelope e
      WHERE receiver = ?1 AND number > coalesce(
@@ -31,10 +30,7 @@ pub(super) const ROW_COLUMNS: &str = "position, run, rev, prior, at, facts, chec
 pub(super) fn raw_row(row: &rusqlite::Row<'_>) -> Result<RawRow, Fault> {
     let place: i64 = row.get(0).map_err(|error| fault("reading the journal", error))?;
     let (shard, seq) = (shard_of(place), seq_of(place));
-    let run = row
-        .get_ref(1)
-        .ok()
-        .and_then(|run| run.as_bytes().ok().and_then(run_id));
+    let run = row.get_ref(1).ok().and_then(|run| run.as_bytes().ok().and_then(run_id));
     let damaged = |what: &str| row::damaged(shard, seq, run, what);
     let wrong = |error: rusqlite::Error| damaged(&error.to_string());
     Ok(RawRow {
@@ -53,16 +49,13 @@ pub(super) fn raw_row(row: &rusqlite::Row<'_>) -> Result<RawRow, Fault> {
 fn text(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Vec<u8>> {
     let value = row.get_ref(column)?;
     let bytes = value.as_bytes().or_else(|_| value.as_blob());
-    bytes.map(<[u8]>::to_vec).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(column, value.data_type(), Box::new(error))
-    })
+    bytes
+        .map(<[u8]>::to_vec)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, value.data_type(), Box::new(error)))
 }
 
 pub(super) fn run_id(bytes: &[u8]) -> Option<RunId> {
-    bytes
-        .try_into()
-        .ok()
-        .map(|bytes| RunId(u128::from_be_bytes(bytes)))
+    bytes.try_into().ok().map(|bytes| RunId(u128::from_be_bytes(bytes)))
 }
 
 /// A run id in a column of the index.
@@ -73,23 +66,14 @@ impl FromSql for Id {
         let bytes = value.as_blob()?;
         run_id(bytes)
             .map(Self)
-            .ok_or(rusqlite::types::FromSqlError::InvalidBlobSize {
-                expected_size: 16,
-                blob_size: bytes.len(),
-            })
+            .ok_or(rusqlite::types::FromSqlError::InvalidBlobSize { expected_size: 16, blob_size: bytes.len() })
     }
 }
 
-pub(super) fn scan(
-    connection: &Connection,
-    shard: ShardId,
-    after: Seq,
-    most: usize,
-) -> Result<Vec<Scanned>, Fault> {
+pub(super) fn scan(connection: &Connection, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
     let doing = |error| fault("reading the journal", error);
-    let sql = format!(
-        "SELECT {ROW_COLUMNS} FROM journal WHERE position > ?1 AND position < ?2 ORDER BY position LIMIT ?3"
-    );
+    let sql =
+        format!("SELECT {ROW_COLUMNS} FROM journal WHERE position > ?1 AND position < ?2 ORDER BY position LIMIT ?3");
     let mut statement = connection.prepare_cached(&sql).map_err(doing)?;
     let with = params![position(shard, after), end_of(shard), limit(most.max(1))];
     let rows = statement
@@ -120,11 +104,7 @@ pub(super) fn journal(
     })
 }
 
-pub(super) fn read_run(
-    connection: &Connection,
-    map: ShardMap,
-    run: RunId,
-) -> Result<Option<StoredRun>, Fault> {
+pub(super) fn read_run(connection: &Connection, map: ShardMap, run: RunId) -> Result<Option<StoredRun>, Fault> {
     let doing = |error| fault("reading a run", error);
     let mut statement = connection
         .prepare_cached(
@@ -140,9 +120,7 @@ pub(super) fn read_run(
         .map_err(doing)?;
     found
         .map(|record| {
-            record.and_then(|record| {
-                record.decode(|head| journal(connection, map.home(run.slot()), run, head, 0))
-            })
+            record.and_then(|record| record.decode(|head| journal(connection, map.home(run.slot()), run, head, 0)))
         })
         .transpose()
 }
@@ -177,21 +155,13 @@ pub(super) fn read_key(connection: &Connection, identity: &str) -> Result<Option
     Ok(found.map(|Id(run)| run))
 }
 
-pub(super) fn read_due(
-    connection: &Connection,
-    shard: ShardId,
-    from: Timestamp,
-    most: usize,
-) -> Result<Due, Fault> {
+pub(super) fn read_due(connection: &Connection, shard: ShardId, from: Timestamp, most: usize) -> Result<Due, Fault> {
     let doing = |error| fault("reading deadlines", error);
     let mut statement = connection.prepare_cached(DUE).map_err(doing)?;
     let most = most.max(1);
     let mut entries = entries(&mut statement, params![shard.0, from.0, limit(most)]).map_err(doing)?;
     let Some((last, _)) = entries.last().copied().filter(|_| entries.len() >= most) else {
-        return Ok(Due {
-            entries,
-            more_from: None,
-        });
+        return Ok(Due { entries, more_from: None });
     };
     // The page ends between two instants: all runs of its last instant belong to it, however many.
     entries.retain(|(at, _)| *at < last);
@@ -204,10 +174,7 @@ pub(super) fn read_due(
         .map_err(doing)?
         .query_row(params![shard.0, last.0], |row| row.get(0))
         .map_err(doing)?;
-    Ok(Due {
-        entries,
-        more_from: next.map(Timestamp),
-    })
+    Ok(Due { entries, more_from: next.map(Timestamp) })
 }
 
 fn entries(
@@ -221,16 +188,10 @@ fn entries(
     rows.collect()
 }
 
-pub(super) fn read_ids(
-    connection: &Connection,
-    sql: &str,
-    with: &[&dyn rusqlite::ToSql],
-) -> Result<Vec<RunId>, Fault> {
+pub(super) fn read_ids(connection: &Connection, sql: &str, with: &[&dyn rusqlite::ToSql]) -> Result<Vec<RunId>, Fault> {
     let doing = |error| fault("reading the index", error);
     let mut statement = connection.prepare_cached(sql).map_err(doing)?;
-    let rows = statement
-        .query_map(with, |row| row.get(0).map(|Id(run)| run))
-        .map_err(doing)?;
+    let rows = statement.query_map(with, |row| row.get(0).map(|Id(run)| run)).map_err(doing)?;
     rows.collect::<rusqlite::Result<_>>().map_err(doing)
 }
 
@@ -240,44 +201,25 @@ pub(super) fn read_ready(
     now: Timestamp,
     most: usize,
 ) -> Result<ReadyPage, Fault> {
-    let runs = read_ids(
-        connection,
-        READY,
-        params![shard.0, now.0, limit(most).saturating_add(1)],
-    )?;
+    let runs = read_ids(connection, READY, params![shard.0, now.0, limit(most).saturating_add(1)])?;
     let more = runs.len() > most;
-    Ok(ReadyPage {
-        runs: runs.into_iter().take(most).collect(),
-        more,
-    })
+    Ok(ReadyPage { runs: runs.into_iter().take(most).collect(), more })
 }
 
-pub(super) fn read_envelopes(
-    connection: &Connection,
-    to: ShardId,
-    most: usize,
-) -> Result<Vec<Envelope>, Fault> {
+pub(super) fn read_envelopes(connection: &Connection, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {
     let doing = |error| fault("reading envelopes", error);
     let mut statement = connection.prepare_cached(ENVELOPES).map_err(doing)?;
     let rows = statement
         .query_map(params![to.0, limit(most)], |row| {
             let sender: u16 = row.get(0)?;
-            Ok((
-                sender,
-                row.get::<_, i64>(1)?,
-                row.get::<_, String>(2)?,
-                row.get::<_, i64>(3)?,
-            ))
+            Ok((sender, row.get::<_, i64>(1)?, row.get::<_, String>(2)?, row.get::<_, i64>(3)?))
         })
         .map_err(doing)?;
     let mut envelopes = Vec::new();
     for row in rows {
         let (sender, number, body, checksum) = row.map_err(doing)?;
         let damaged = |what: &str| {
-            let message = format!(
-                "envelope {number} from shard {sender} to shard {} is damaged: {what}",
-                to.0
-            );
+            let message = format!("envelope {number} from shard {sender} to shard {} is damaged: {what}", to.0);
             Fault::corrupt(None, None, message)
         };
         if envelope_checksum(to.0, sender, number, &body) != checksum {

@@ -32,11 +32,7 @@ impl SqliteReader {
             return Err(Fault::new(FaultKind::Unusable, message));
         }
         let map = ShardMap::new(schema::shards(&connection)?);
-        Ok(Self {
-            connection,
-            map,
-            counts,
-        })
+        Ok(Self { connection, map, counts })
     }
 
     /// What is wrong with the file below its rows, and with messages that wait in it.
@@ -68,14 +64,9 @@ impl Reader for SqliteReader {
 
     fn watermarks(&mut self) -> Result<Vec<(ShardId, Seq)>, Fault> {
         let doing = |error| fault("reading the shards", error);
-        let mut statement = self
-            .read()
-            .prepare_cached("SELECT id, watermark FROM shard ORDER BY id")
-            .map_err(doing)?;
+        let mut statement = self.read().prepare_cached("SELECT id, watermark FROM shard ORDER BY id").map_err(doing)?;
         let rows = statement
-            .query_map([], |row| {
-                Ok((ShardId(row.get(0)?), Seq(row.get::<_, i64>(1)? as u64)))
-            })
+            .query_map([], |row| Ok((ShardId(row.get(0)?), Seq(row.get::<_, i64>(1)? as u64))))
             .map_err(doing)?;
         rows.collect::<rusqlite::Result<_>>().map_err(doing)
     }
@@ -116,17 +107,13 @@ impl Reader for SqliteReader {
         let mut items = Vec::new();
         for row in rows {
             let (id, at, node, reason, body) = row.map_err(doing)?;
-            let envelope: Envelope = serde_json::from_str(&body).map_err(|error| {
-                Fault::corrupt(None, None, format!("dead letter {id} does not decode: {error}"))
-            })?;
+            let envelope: Envelope = serde_json::from_str(&body)
+                .map_err(|error| Fault::corrupt(None, None, format!("dead letter {id} does not decode: {error}")))?;
             items.push(DeadLetterItem {
                 id: id as u64,
                 at: Timestamp(at),
                 node,
-                dead: DeadEnvelope {
-                    envelope,
-                    reason: reason.into(),
-                },
+                dead: DeadEnvelope { envelope, reason: reason.into() },
             });
         }
         Ok(items)
@@ -137,19 +124,11 @@ impl Reader for SqliteReader {
         self.counts.read();
         // One transaction, so that all counts are of one instant.
         let connection = self.connection.transaction().map_err(doing)?;
-        let count = |sql: &str| {
-            connection
-                .query_row(sql, [], |row| row.get::<_, i64>(0))
-                .map(|count| count as u64)
-        };
+        let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|count| count as u64);
         let mut statement = connection
-            .prepare_cached(
-                "SELECT status, count(*) FROM run WHERE reservation = 0 GROUP BY status ORDER BY status",
-            )
+            .prepare_cached("SELECT status, count(*) FROM run WHERE reservation = 0 GROUP BY status ORDER BY status")
             .map_err(doing)?;
-        let runs = statement
-            .query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))
-            .map_err(doing)?;
+        let runs = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64))).map_err(doing)?;
         Ok(Stats {
             runs: runs.collect::<rusqlite::Result<_>>().map_err(doing)?,
             journal_rows: count("SELECT count(*) FROM journal").map_err(doing)?,
@@ -170,10 +149,6 @@ impl Reader for SqliteReader {
         };
         let (low, high) = (range.start().0.to_be_bytes(), range.end().0.to_be_bytes());
         let sql = "SELECT id FROM run WHERE id BETWEEN ?1 AND ?2 AND reservation = 0 ORDER BY id LIMIT ?3";
-        read::read_ids(
-            self.read(),
-            sql,
-            params![low.as_slice(), high.as_slice(), limit(most)],
-        )
+        read::read_ids(self.read(), sql, params![low.as_slice(), high.as_slice(), limit(most)])
     }
 }

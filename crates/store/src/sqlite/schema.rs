@@ -117,18 +117,11 @@ pub(super) fn format(connection: &Connection) -> rusqlite::Result<u32> {
 /// The format of the file, if it is ours to read, or empty. Nothing is written.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<u32, Fault> {
     let doing = |error| fault(&format!("looking at {}", path.display()), error);
-    let number = |sql| {
-        connection
-            .query_row(sql, [], |row| row.get::<_, u32>(0))
-            .map_err(doing)
-    };
+    let number = |sql| connection.query_row(sql, [], |row| row.get::<_, u32>(0)).map_err(doing);
     let format = format(connection).map_err(doing)?;
     let ours = number("PRAGMA application_id")? == APPLICATION;
     if !ours && (format > 0 || number("SELECT count(*) FROM sqlite_schema")? > 0) {
-        let message = format!(
-            "{} is a SQLite database but not an Abide store; give a path of its own",
-            path.display()
-        );
+        let message = format!("{} is a SQLite database but not an Abide store; give a path of its own", path.display());
         return Err(Fault::new(FaultKind::Unusable, message));
     }
     if format > FORMAT {
@@ -149,19 +142,12 @@ pub(super) fn migrate(connection: &mut Connection, shards: u16) -> Result<(), Fa
         let transaction = connection.transaction().map_err(doing)?;
         transaction.execute_batch(step).map_err(doing)?;
         if format == 1 {
+            transaction.pragma_update(None, "application_id", APPLICATION).map_err(doing)?;
             transaction
-                .pragma_update(None, "application_id", APPLICATION)
-                .map_err(doing)?;
-            transaction
-                .execute(
-                    "INSERT INTO setting (name, value) VALUES ('shards', ?1)",
-                    [shards.to_string()],
-                )
+                .execute("INSERT INTO setting (name, value) VALUES ('shards', ?1)", [shards.to_string()])
                 .map_err(doing)?;
         }
-        transaction
-            .pragma_update(None, "user_version", format)
-            .map_err(doing)?;
+        transaction.pragma_update(None, "user_version", format).map_err(doing)?;
         transaction.commit().map_err(doing)?;
     }
     Ok(())
@@ -170,9 +156,7 @@ pub(super) fn migrate(connection: &mut Connection, shards: u16) -> Result<(), Fa
 /// How many shards the store was made with.
 pub(super) fn shards(connection: &Connection) -> Result<u16, Fault> {
     let text: String = connection
-        .query_row("SELECT value FROM setting WHERE name = 'shards'", [], |row| {
-            row.get(0)
-        })
+        .query_row("SELECT value FROM setting WHERE name = 'shards'", [], |row| row.get(0))
         .map_err(|error| fault("reading the number of shards", error))?;
     let count = text.parse().ok().filter(|count| (1..=SLOTS).contains(count));
     count.ok_or_else(|| {

@@ -18,11 +18,7 @@ pub struct File {
 
 impl File {
     pub fn new(shards: u16) -> Self {
-        Self {
-            folder: TempDir::new().expect("a temporary folder"),
-            shards,
-            deaths: 0,
-        }
+        Self { folder: TempDir::new().expect("a temporary folder"), shards, deaths: 0 }
     }
 
     pub fn path(&self) -> PathBuf {
@@ -35,8 +31,7 @@ impl File {
     }
 
     pub fn open(&self) -> SqliteStore {
-        SqliteStore::open(&self.place(self.deaths), Durability::Full, self.shards, "a test")
-            .expect("the store opens")
+        SqliteStore::open(&self.place(self.deaths), Durability::Full, self.shards, "a test").expect("the store opens")
     }
 
     /// The process dies now: the file and its write-ahead log are kept as they are, nothing is closed.
