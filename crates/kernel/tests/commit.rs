@@ -243,6 +243,21 @@ fn a_moment_that_passed_before_the_run_left_memory_still_comes() {
     assert_eq!(world.claim("w1", 9), 2);
 }
 
+/// A run that parked and left memory is not brought back when its last lease would have ended: only by its own moment. It
+/// used to be, thirty seconds later, and an idle engine read its store.
+#[test]
+fn the_lease_of_a_parked_run_is_forgotten() {
+    let mut world = world(1);
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    world.ask(complete(&world, run, sleeping(3_600_000)));
+    let until = world.shards[0].next_wake().expect("it sleeps until then");
+    assert!(until >= world.now.after(3_600_000), "the next moment is the run's own: {until:?}");
+    world.flush();
+    assert!(world.shards[0].run(run).is_none(), "it left memory");
+    assert_eq!(world.shards[0].next_wake(), Some(until));
+}
+
 /// A deadline that changes while a page of deadlines is being read is neither lost nor taken from the stale page.
 #[test]
 fn a_deadline_set_while_a_page_is_read_is_kept() {
