@@ -94,7 +94,7 @@ impl Harness<'_> {
     fn cycle(&mut self, cycle: u64) -> Result<()> {
         let before = self.ledger.acknowledged();
         // Named points and moments by chance take turns; every point has its turn again and again.
-        let point = (cycle % 2 == 0).then(|| POINTS[(cycle / 2) as usize % POINTS.len()]);
+        let point = cycle.is_multiple_of(2).then(|| POINTS[(cycle / 2) as usize % POINTS.len()]);
         if let Some(point) = point {
             let count = if point.ends_with("opened") { 1 } else { self.chance.u64(20..200) };
             self.life(cycle, Some((point, count)))?;
