@@ -34,7 +34,5 @@ pub const ERROR_BYTES_MAX: usize = 16 * 1024;
 pub const WAITING_COMMANDS_MAX: usize = 10_000;
 /// How many starts a shard remembers by request in each of its two generations, so that a retry is recognised.
 pub const RECENT_STARTS_MAX: usize = 200_000;
-/// Ready attempts a shard keeps in memory before it leaves later ones in the store.
-pub const READY_WINDOW_MAX: usize = 50_000;
 /// Deadlines of runs outside memory that are read ahead at a time.
 pub const DUE_WINDOW_MAX: usize = 1_024;

@@ -159,7 +159,6 @@ impl Shared {
                 let due = store.read_due(shard, from, limits::DUE_WINDOW_MAX)?;
                 self.core.lock().shards[index].loaded_due(self.clock.now(), &due.entries, due.more_from);
             }
-            Load::Ready => {}
         }
         Ok(())
     }

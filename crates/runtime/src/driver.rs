@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use abide_kernel::explain::Explanation;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{Row, Run, RunId, Slot, Str, Timestamp, TokenHash};
@@ -175,6 +176,14 @@ impl Engine {
     /// When there is no such run, its record is damaged, or the engine has stopped.
     pub async fn journal(&self, run: RunId, from: u64) -> Result<Vec<Row>, Unanswered> {
         self.shared.journal(run, from).await
+    }
+
+    /// Why the run does not move: one sentence, the evidence, and what could be done.
+    ///
+    /// # Errors
+    /// When there is no such run, its record is damaged, or the engine has stopped.
+    pub async fn explain(&self, run: RunId) -> Result<Explanation, Unanswered> {
+        self.shared.explain(run).await
     }
 
     /// Runs that match, newest first.

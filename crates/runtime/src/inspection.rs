@@ -1,7 +1,8 @@
 //! Inspection: what is asked from outside, answered from memory and the store together.
 
+use abide_kernel::explain::{Explanation, Service, explain};
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{Refusal, Row, Run, RunId, Seq};
+use abide_kernel::{Refusal, Row, Run, RunId, Seq, Str};
 use abide_store::{Counters, Fault, Filter, Listed, Page, Stats};
 
 use crate::admission::Unanswered;
@@ -37,6 +38,15 @@ impl Shared {
     pub(crate) async fn journal(&self, run: RunId, from: u64) -> Result<Vec<Row>, Unanswered> {
         let (_, head) = self.show(run).await?;
         self.reader.lock().journal(run, head, from).map_err(|fault| corrupt(run, &fault))
+    }
+
+    /// Why the run does not move, seen from its shard and from the workers of this process.
+    pub(crate) async fn explain(&self, run: RunId) -> Result<Explanation, Unanswered> {
+        let (shown, _) = self.show(run).await?;
+        let queues: Vec<Str> = self.pools.iter().map(|pool| pool.queue.as_str().into()).collect();
+        let mut around = self.core.lock().shard(run.slot()).surroundings(run);
+        around.service = Service::of(&shown, [(queues.as_slice(), self.programs.definitions.as_slice())]);
+        Ok(explain(&shown, &around, self.now()))
     }
 
     /// Runs that match, newest first: index rows, and what has changed since they were written.

@@ -84,7 +84,8 @@ impl Shared {
         for run in store.read_claimed(id)? {
             self.adopt(store, &mut shard, run)?;
         }
-        for run in store.read_ready(id, now, limits::READY_WINDOW_MAX)?.runs {
+        // All of them: the picker must not pass a run that waits outside memory.
+        for run in store.read_ready(id, now, usize::MAX)?.runs {
             self.adopt(store, &mut shard, run)?;
         }
         let due = store.read_due(id, Timestamp(i64::MIN), limits::DUE_WINDOW_MAX)?;

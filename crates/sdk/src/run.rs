@@ -3,6 +3,7 @@
 use std::future::IntoFuture;
 use std::pin::Pin;
 
+use abide_kernel::explain::Explanation;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{ErrorInfo, Payload, Row, Run, RunId, Status};
 use serde::Serialize;
@@ -101,6 +102,14 @@ impl RunHandle {
     /// When there is no such run, or its record is damaged.
     pub async fn journal(&self, from: u64) -> Result<Vec<Row>, ClientError> {
         self.client.journal(self.id, from).await
+    }
+
+    /// Why the run does not move: one sentence, the evidence, and what could be done.
+    ///
+    /// # Errors
+    /// When there is no such run, or its record is damaged.
+    pub async fn explain(&self) -> Result<Explanation, ClientError> {
+        Ok(self.client.engine.explain(self.id).await?)
     }
 
     /// Removes the record of a run that has ended.

@@ -300,3 +300,21 @@ async fn the_end_clears_what_a_run_waited_for() {
     assert!(shown.cursors.iter().all(|cursor| matches!(cursor.phase, abide_kernel::Phase::Closed)));
     end(&engine).await;
 }
+
+/// AB-1: a run says why it does not move, through the client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_explains_itself() {
+    let machine = Machine::<u32>::new("wait").step("wait", async |_, n: u32| Ok(await_signal("paid", n)));
+    let engine = Engine::open("memory:").register(machine).queue("mail", 1).start().await.unwrap();
+    let client = engine.client();
+    let unserved = client.start("wait", &0u32).await.unwrap().explain().await.unwrap();
+    assert!(unserved.sentence.contains("default"), "{}", unserved.sentence);
+    let run = client.start("wait", &0u32).queue("mail").await.unwrap();
+    while run.show().await.unwrap().status() != Status::AwaitingSignal {
+        tokio::task::yield_now().await;
+    }
+    let waiting = run.explain().await.unwrap();
+    assert!(waiting.sentence.contains("paid"), "{}", waiting.sentence);
+    assert!(!waiting.next_actions.is_empty());
+    end(&engine).await;
+}

@@ -276,8 +276,6 @@ pub enum Load {
         /// From here on.
         from: Timestamp,
     },
-    /// Ready attempts outside memory.
-    Ready,
 }
 
 /// What must be appended, whole or not at all.

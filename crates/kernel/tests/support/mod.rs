@@ -354,7 +354,6 @@ impl World {
                 let (page, more) = due_page(disk, from);
                 shard.loaded_due(self.now, &page, more);
             }
-            Load::Ready => {}
         }
         true
     }
