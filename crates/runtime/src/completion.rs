@@ -11,6 +11,7 @@ use crate::core::NOBODY;
 use crate::driver::Shared;
 use crate::points;
 use crate::program::Verdict;
+use crate::steps::Job;
 
 impl Shared {
     /// Records a verdict. What the shard refuses (the lease is over, the run was cancelled) is recorded there as an
@@ -29,6 +30,17 @@ impl Shared {
         drop(core);
         if hand_over {
             self.writer.ring();
+        }
+    }
+
+    /// Gives back the claims of attempts whose steps never began: they do not count as deliveries.
+    pub(crate) fn give_back_unbegun(&self) {
+        while let Some(job) = self.steps.pop() {
+            if let Job::Fresh(dispatch, _) = job {
+                let command = Command::GiveBack { claim: dispatch.claim, token: self.token };
+                let now = self.now();
+                self.core.lock().shard(dispatch.claim.run.slot()).submit(now, NOBODY, command);
+            }
         }
     }
 

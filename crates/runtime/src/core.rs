@@ -128,6 +128,11 @@ impl Core {
         }
     }
 
+    /// How many attempts local workers have claimed, begun or not.
+    pub(crate) fn running(&self) -> usize {
+        self.pools.iter().map(|pool| pool.running).sum()
+    }
+
     /// Lets everything happen that is due.
     pub(crate) fn tick(&mut self, now: Timestamp) {
         for shard in &mut self.shards {

@@ -28,6 +28,9 @@ use crate::steps::Steps;
 use crate::watchdog::{self, Role};
 use crate::writer::{self, Writer};
 
+/// How long the end of an engine waits for its threads: one that a step blocks for ever must not keep its owner.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// What all threads of an engine share.
 pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
@@ -225,11 +228,11 @@ impl Engine {
     pub async fn stop(&self, limit: Duration) -> Stopped {
         self.shared.core.lock().draining = true;
         let deadline = Instant::now() + limit;
-        let mut abandoned = self.shared.core.lock().executing.len();
+        let mut abandoned = self.shared.core.lock().running();
         while abandoned > 0 && Instant::now() < deadline {
             // Attempts end at their own pace; the engine has no event for "all have ended" that outlives a stop.
             tokio::time::sleep(Duration::from_millis(5)).await;
-            abandoned = self.shared.core.lock().executing.len();
+            abandoned = self.shared.core.lock().running();
         }
         let shared = self.shared.clone();
         let ended = tokio::task::spawn_blocking(move || shared.shut_down("the engine was stopped"));
@@ -253,13 +256,23 @@ impl Shared {
         self.role.stop();
         self.bell.ring();
         self.writer.ring();
-        for thread in std::mem::take(&mut *self.threads.lock()) {
-            // A step that blocks for ever must not keep its owner: only threads that can end are waited for.
-            if thread.thread().id() != std::thread::current().id() && (thread.is_finished() || self.steps.is_empty()) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let patience = Instant::now() + PATIENCE;
+        for thread in threads {
+            if thread.thread().id() == std::thread::current().id() {
+                continue;
+            }
+            while !thread.is_finished() && Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if thread.is_finished() {
                 let _ = thread.join();
+            } else {
+                tracing::warn!("a step holds its thread; the engine ends without it");
             }
         }
         if self.core.lock().closed.is_none() {
+            self.give_back_unbegun();
             self.commit(true);
             let mut store = self.store.lock();
             if let Err(fault) = store.close() {

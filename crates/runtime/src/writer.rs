@@ -33,8 +33,7 @@ impl Shared {
     }
 
     fn is_large(&self, core: &Core) -> bool {
-        let in_flight: usize = core.pools.iter().map(|pool| pool.running).sum();
-        core.gathered() >= (in_flight / 2).max(BATCH_MIN)
+        core.gathered() >= (core.running() / 2).max(BATCH_MIN)
     }
 
     /// Commits, or has the writer do it when the batch is large. Says what the caller may do next.
