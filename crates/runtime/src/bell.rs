@@ -1,17 +1,15 @@
 //! The bell that wakes the driver. Ringing costs next to nothing while the driver is awake.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-const QUIET: u32 = 0;
-const RUNG: u32 = 1;
-const ASLEEP: u32 = 2;
-
+/// A bell that any thread may ring and any may wait for. A ring that nobody waits for is kept for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    state: AtomicU32,
+    rung: AtomicBool,
+    sleepers: AtomicU32,
     lock: Mutex<()>,
     wake: Condvar,
 }
@@ -19,33 +17,31 @@ pub(crate) struct Bell {
 impl Bell {
     /// Wakes whoever sleeps, or keeps the next one from falling asleep.
     pub(crate) fn ring(&self) {
-        if self.state.load(Ordering::Relaxed) == RUNG
-            && self.state.compare_exchange(RUNG, RUNG, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        {
-            return;
-        }
-        if self.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
-            // Taking the lock makes sure that the sleeper is waiting, not on its way there.
+        if !self.rung.swap(true, Ordering::SeqCst) && self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Taking the lock makes sure that a sleeper is waiting, not on its way there. Each sleeper looks for itself.
             drop(self.lock.lock());
-            self.wake.notify_one();
+            self.wake.notify_all();
         }
     }
 
     /// Sleeps until the bell rings, or for at most `most`.
     pub(crate) fn wait(&self, most: Option<Duration>) {
+        if self.rung.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let until = most.map(|most| Instant::now() + most);
         let mut held = self.lock.lock();
-        if self.state.compare_exchange(QUIET, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            while self.state.load(Ordering::Acquire) == ASLEEP {
-                match most {
-                    Some(most) => {
-                        self.wake.wait_for(&mut held, most);
-                        break;
-                    }
-                    None => self.wake.wait(&mut held),
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while !self.rung.swap(false, Ordering::SeqCst) {
+            match until {
+                Some(until) if Instant::now() >= until => break,
+                Some(until) => {
+                    self.wake.wait_until(&mut held, until);
                 }
+                None => self.wake.wait(&mut held),
             }
         }
-        self.state.store(QUIET, Ordering::Release);
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -60,6 +56,21 @@ mod tests {
         bell.wait(None);
         std::thread::scope(|scope| {
             scope.spawn(|| bell.wait(None));
+            scope.spawn(|| bell.ring());
+        });
+    }
+
+    /// A driver that was replaced may still sleep here beside its successor: both must come out.
+    #[test]
+    fn two_sleepers_both_wake() {
+        let bell = Bell::default();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    bell.wait(None);
+                    bell.ring();
+                });
+            }
             scope.spawn(|| bell.ring());
         });
     }

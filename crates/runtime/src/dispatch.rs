@@ -1,5 +1,6 @@
 //! Dispatch: what leaves the shards goes where it belongs. Nothing here decides anything.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -84,11 +85,16 @@ impl Shared {
     /// Gives a hint to the notifier. A hint that fails takes nothing back.
     fn hint(&self, run: RunId, intent: &Scheduled, queue: &str) {
         let Some(notifier) = &self.notifier else { return };
-        match notifier.notify(run, queue, intent) {
+        // The notifier is the user's: what it does must not keep the engine from going on.
+        let told = catch_unwind(AssertUnwindSafe(|| notifier.notify(run, queue, intent)));
+        match told.unwrap_or_else(|_| Err("it panicked".into())) {
             Ok(()) => {
                 let now = self.now();
                 let command = Command::Notified { run, cursor: intent.cursor, turn: intent.turn };
-                self.core.lock().shard(run.slot()).submit(now, NOBODY, command);
+                let mut core = self.core.lock();
+                if core.closed.is_none() {
+                    core.shard(run.slot()).submit(now, NOBODY, command);
+                }
             }
             Err(error) => tracing::warn!(%run, %error, "the notifier failed; the attempt stays claimable"),
         }

@@ -31,6 +31,9 @@ use crate::writer::{self, Writer};
 /// How long the end of an engine waits for its threads: one that a step blocks for ever must not keep its owner.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Steps polled in a row before the driver looks at the time and at what callers have asked.
+const JOBS_IN_A_ROW: usize = 1_024;
+
 /// What all threads of an engine share.
 pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
@@ -253,6 +256,7 @@ impl Shared {
         if self.stopping.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.core.lock().draining = true;
         self.role.stop();
         self.bell.ring();
         self.writer.ring();
@@ -285,12 +289,27 @@ impl Shared {
     /// Turns the crank until another thread takes it over or the engine stops.
     fn drive(self: &Arc<Self>, number: u64) {
         let _inside = self.handle.enter();
+        let mut polled = 0;
         while self.role.is_held_by(number) && !self.is_stopping() {
-            if let Some(job) = self.steps.pop() {
+            if polled < JOBS_IN_A_ROW
+                && let Some(job) = self.steps.pop()
+            {
                 self.role.beat();
                 self.poll(job);
+                polled += 1;
                 continue;
             }
+            if polled == JOBS_IN_A_ROW {
+                // Steps that keep each other busy must not keep time and callers waiting.
+                polled = 0;
+                self.pass_time();
+                self.let_out_ready();
+                if self.core.lock().wants_append() {
+                    self.writer.ring();
+                }
+                continue;
+            }
+            polled = 0;
             self.role.beat();
             let due = self.pass_time();
             let quiet = self.flush_due();

@@ -33,7 +33,10 @@ impl Shared {
             })
             .collect();
         // Ids are made by clients, whose clocks may be ahead of ours: one up to the newest known may have been used.
-        let newest = self.reader.lock().list(&Filter::default(), &Page { most: 1, before: None })?;
+        let newest = match self.reader.lock().list(&Filter::default(), &Page { most: 1, before: None }) {
+            Err(fault) if !matches!(fault.kind, FaultKind::Corrupt { .. }) => return Err(fault),
+            listed => listed.unwrap_or_default(),
+        };
         for id in core.map.all() {
             let mut shard = self.open_shard(store, id)?;
             newest.iter().for_each(|newest| shard.newest_run(newest.run));
@@ -156,6 +159,10 @@ impl Shared {
     }
 
     fn adopt(&self, store: &mut dyn Store, shard: &mut Shard, run: RunId) -> Result<(), Fault> {
+        // Its index row may be older than what is damaged: it must not go on from there.
+        if self.is_damaged(run) {
+            return Ok(());
+        }
         match store.read_run(run) {
             Ok(Some(stored)) => shard.adopt(stored.run, stored.head),
             Ok(None) => {}

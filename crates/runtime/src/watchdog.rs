@@ -39,8 +39,9 @@ impl Role {
 
     /// The driver is about to sleep, or has woken.
     pub(crate) fn set_idle(&self, idle: bool) {
-        self.idle.store(idle, Ordering::Release);
-        if !idle && self.asleep.load(Ordering::Acquire) {
+        // Store, then load, on both sides: one of the two must see the other.
+        self.idle.store(idle, Ordering::SeqCst);
+        if !idle && self.asleep.load(Ordering::SeqCst) {
             drop(self.lock.lock());
             self.wake.notify_one();
         }
@@ -74,8 +75,8 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
         last = if idle { u64::MAX } else { beats };
         let mut held = shared.role.lock.lock();
         if idle_looks >= IDLE_LOOKS {
-            shared.role.asleep.store(true, Ordering::Release);
-            while shared.role.idle.load(Ordering::Acquire) && !shared.is_stopping() {
+            shared.role.asleep.store(true, Ordering::SeqCst);
+            while shared.role.idle.load(Ordering::SeqCst) && !shared.is_stopping() {
                 shared.role.wake.wait(&mut held);
             }
             shared.role.asleep.store(false, Ordering::Release);

@@ -15,6 +15,8 @@ pub(crate) struct Ledger {
     pub(crate) ended: BTreeMap<String, String>,
     /// Runs whose cancellation was acknowledged.
     pub(crate) cancelled: BTreeMap<String, ()>,
+    /// Acknowledgements on stores that are done with.
+    before: usize,
     pub(crate) lost: u64,
     pub(crate) terminal_twice: u64,
     pub(crate) lease_overlaps: u64,
@@ -50,7 +52,16 @@ impl Ledger {
 
     /// How many acknowledgements were noted.
     pub(crate) fn acknowledged(&self) -> usize {
-        self.started.len() + self.signals.len() + self.ended.len() + self.cancelled.len()
+        self.before + self.started.len() + self.signals.len() + self.ended.len() + self.cancelled.len()
+    }
+
+    /// Begins anew for another store; what was counted stays.
+    pub(crate) fn turn_page(&mut self) {
+        self.before = self.acknowledged();
+        self.started.clear();
+        self.signals.clear();
+        self.ended.clear();
+        self.cancelled.clear();
     }
 
     /// Adds what an audit found.

@@ -8,7 +8,7 @@ mod workload;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -42,12 +42,14 @@ pub(crate) struct Options {
 
 /// Acknowledgements a cycle must have at least.
 const ACKNOWLEDGED_MIN: usize = 100;
+/// Cycles after which a fresh store is begun.
+const CYCLES_PER_STORE: u64 = 10;
 /// No cycle takes longer than this, or something hangs.
 const CYCLE_MAX: Duration = Duration::from_secs(60);
 
 struct Harness<'a> {
     options: &'a Options,
-    store: &'a Path,
+    store: PathBuf,
     chance: fastrand::Rng,
     ledger: Ledger,
     kills: u64,
@@ -56,21 +58,26 @@ struct Harness<'a> {
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
     let dir = tempfile::Builder::new().prefix("abide-crash-").tempdir_in(".").context("making a directory here")?;
-    let store = dir.path().join("crash.db");
     let mut harness = Harness {
         options,
-        store: &store,
+        store: dir.path().join("crash-0.db"),
         chance: fastrand::Rng::with_seed(options.seed),
         ledger: Ledger::default(),
         kills: 0,
         by_point: POINTS.iter().map(|point| ((*point).to_owned(), 0)).collect(),
     };
     for cycle in 0..options.cycles {
+        // An audit reads the whole journal, so a store serves only so many cycles.
+        if cycle > 0 && cycle % CYCLES_PER_STORE == 0 {
+            harness.finish()?;
+            harness.store = dir.path().join(format!("crash-{cycle}.db"));
+            harness.ledger.turn_page();
+        }
         harness.cycle(cycle)?;
-        let found = audit::audit(&store, &harness.ledger)?;
+        let found = audit::audit(&harness.store, &harness.ledger)?;
         harness.ledger.add(&found);
         if cycle % 5 == 4 {
-            harness.ledger.rebuild_mismatches += audit::lose_index(&store)?;
+            harness.ledger.rebuild_mismatches += audit::lose_index(&harness.store)?;
         }
         if cycle % 10 == 9 {
             eprintln!(
@@ -149,7 +156,7 @@ impl Harness<'_> {
 
     fn spawn(&self, seed: u64, point: Option<(&str, u64)>, drain: bool) -> Result<(Child, Receiver<String>)> {
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        command.arg("crash-worker").arg("--store").arg(self.store).arg("--seed").arg(seed.to_string());
+        command.arg("crash-worker").arg("--store").arg(&self.store).arg("--seed").arg(seed.to_string());
         command.arg("--shards").arg(self.options.shards.to_string());
         if let Some((point, count)) = point {
             command.arg("--point").arg(point).arg("--count").arg(count.to_string());
@@ -188,10 +195,10 @@ impl Harness<'_> {
         if !status.success() {
             self.ledger.problems.push(format!("the last process ended with {status}"));
         }
-        let found = audit::audit(self.store, &self.ledger)?;
-        self.ledger.unfinished = found.open;
+        let found = audit::audit(&self.store, &self.ledger)?;
+        self.ledger.unfinished += found.open;
         self.ledger.add(&found);
-        self.ledger.rebuild_mismatches += audit::lose_index(self.store)?;
+        self.ledger.rebuild_mismatches += audit::lose_index(&self.store)?;
         Ok(())
     }
 
