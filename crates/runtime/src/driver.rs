@@ -1,7 +1,7 @@
 //! The driver: the thread that turns the crank, and the engine as its owner sees it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,6 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     handle: Handle,
-    changes: AtomicU64,
 }
 
 impl Shared {
@@ -131,7 +130,6 @@ impl Engine {
             stopping: AtomicBool::new(false),
             threads: Mutex::new(Vec::new()),
             handle,
-            changes: AtomicU64::new(0),
             store: Mutex::new(store),
         });
         {
@@ -344,7 +342,6 @@ impl Shared {
 /// Starts a thread that drives under the given number.
 pub(crate) fn spawn_driver(shared: &Arc<Shared>, number: u64) {
     let driven = shared.clone();
-    shared.changes.fetch_add(1, Ordering::Relaxed);
     let spawned =
         std::thread::Builder::new().name(format!("abide-driver-{number}")).spawn(move || driven.drive(number));
     match spawned {
