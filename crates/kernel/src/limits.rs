@@ -36,3 +36,10 @@ pub const WAITING_COMMANDS_MAX: usize = 10_000;
 pub const RECENT_STARTS_MAX: usize = 200_000;
 /// Deadlines of runs outside memory that are read ahead at a time.
 pub const DUE_WINDOW_MAX: usize = 1_024;
+/// Waiting attempts without a concurrency key that are kept in memory for one queue, workflow and version; up to twice
+/// as many before the rest is left to the store.
+pub const READY_WINDOW_MAX: usize = 4_096;
+/// Waiting attempts of one concurrency key that are kept in memory, likewise.
+pub const KEY_WINDOW_MAX: usize = 32;
+/// Waiting attempts that are read at a time: few enough that nobody waits long behind them.
+pub const READY_PAGE_MAX: usize = 512;

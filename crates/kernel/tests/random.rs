@@ -192,7 +192,9 @@ impl Play {
         match op {
             Op::Claim(n) => {
                 let worker = if n & 1 == 0 { "w1" } else { "w2" };
-                self.world.claim(worker, usize::from(n % 3) + 1);
+                for _ in 0..=n % 3 {
+                    self.claim_one(worker);
+                }
             }
             Op::Tick(ms) => self.world.tick(u64::from(*ms)),
             Op::Flush => {
@@ -304,6 +306,29 @@ impl Play {
             Op::Wake(n) => Command::Wake { run: self.run(*n)?, token: 1 },
             _ => return None,
         })
+    }
+
+    /// Lets a worker claim an attempt: of those that can be claimed, wherever they are kept, it gets the first.
+    fn claim_one(&mut self, worker: &str) {
+        let settled = worker == "w1" && !self.world.held && !self.world.loads_held;
+        let now = self.world.now;
+        let place = |run: &Run| {
+            let at = |cursor: &abide_kernel::Cursor| match cursor.phase {
+                Phase::Scheduled { visible_at, arrival } if visible_at <= now => Some((visible_at, arrival)),
+                _ => None,
+            };
+            Some((run.started.spec.priority, run.cursors.iter().filter_map(at).min()?, run.id))
+        };
+        let first = (0..self.world.shards.len()).filter(|_| settled).find_map(|shard| {
+            let runs = self.runs(shard);
+            runs.iter().filter(|run| is_ready(run, &runs, now)).filter_map(place).min()
+        });
+        self.world.claim(worker, 1);
+        if let Some((.., run)) = first {
+            let run = self.world.folded(run).expect("a run");
+            let claimed = run.cursors.iter().any(|at| matches!(at.phase, Phase::Claimed(_)));
+            assert!(claimed, "{} is the first, and another was claimed", run.id);
+        }
     }
 
     /// Nobody is answered twice, and a request that created a run has created no other.

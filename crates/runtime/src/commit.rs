@@ -159,6 +159,10 @@ impl Shared {
                 let due = store.read_due(shard, from, limits::DUE_WINDOW_MAX)?;
                 self.core.lock().shards[index].loaded_due(self.clock.now(), &due.entries, due.more_from);
             }
+            Load::Ready { line, after } => {
+                let (runs, last) = self.read_waiting(store, shard, &line, Some(after), self.clock.now())?;
+                self.core.lock().shards[index].loaded_ready(self.clock.now(), &line, runs, last);
+            }
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Recovery: shards are opened from their index rows and the log after them. Without index rows the log alone is
 //! enough, and takes longer.
 
-use abide_kernel::shard::{Config as ShardConfig, Worker};
-use abide_kernel::{Claimant, Row, RunId, Seq, Shard, ShardId, Timestamp, limits};
-use abide_store::{Fault, FaultKind, Filter, Page, Store};
+use abide_kernel::shard::{Config as ShardConfig, LinePlace, Windows, Worker};
+use abide_kernel::{Claimant, Row, Run, RunId, Seq, Shard, ShardId, Timestamp, limits};
+use abide_store::{Fault, FaultKind, Filter, Page, Store, StoredRun};
 
 use crate::core::{Core, PoolState};
 use crate::driver::Shared;
@@ -81,15 +81,16 @@ impl Shared {
             sent: opened.sent,
             consumed: opened.consumed,
             notify: self.notifier.is_some(),
+            windows: Windows::default(),
         };
         let mut shard = Shard::new(config, now);
         self.fold_tail(store, &mut shard, opened.watermark)?;
         for run in store.read_claimed(id)? {
             self.adopt(store, &mut shard, run)?;
         }
-        // All of them: the picker must not pass a run that waits outside memory.
-        for run in store.read_ready(id, now, usize::MAX)?.runs {
-            self.adopt(store, &mut shard, run)?;
+        for line in store.read_lines(id)? {
+            let (runs, last) = self.read_waiting(store, id, &line, None, now)?;
+            shard.loaded_ready(now, &line, runs, last);
         }
         let due = store.read_due(id, Timestamp(i64::MIN), limits::DUE_WINDOW_MAX)?;
         shard.loaded_due(now, &due.entries, due.more_from);
@@ -159,17 +160,43 @@ impl Shared {
     }
 
     fn adopt(&self, store: &mut dyn Store, shard: &mut Shard, run: RunId) -> Result<(), Fault> {
-        // Its index row may be older than what is damaged: it must not go on from there.
-        if self.is_damaged(run) {
-            return Ok(());
-        }
-        match store.read_run(run) {
-            Ok(Some(stored)) => shard.adopt(stored.run, stored.head),
-            Ok(None) => {}
-            Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => self.set_aside(run, fault.message),
-            Err(fault) => return Err(fault),
+        if let Some(StoredRun { run, head }) = self.read_sound(store, run)? {
+            shard.adopt(run, head);
         }
         Ok(())
+    }
+
+    /// A run by its index row; `None` when there is none, or it is damaged, which sets the run aside.
+    pub(crate) fn read_sound(&self, store: &mut dyn Store, run: RunId) -> Result<Option<StoredRun>, Fault> {
+        // Its index row may be older than what is damaged: it must not go on from there.
+        if self.is_damaged(run) {
+            return Ok(None);
+        }
+        match store.read_run(run) {
+            Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => {
+                self.set_aside(run, fault.message);
+                Ok(None)
+            }
+            read => read,
+        }
+    }
+
+    /// A page of the runs that wait in a line, and the last place of the page if there are more behind it.
+    pub(crate) fn read_waiting(
+        &self,
+        store: &mut dyn Store,
+        shard: ShardId,
+        line: &str,
+        after: Option<LinePlace>,
+        now: Timestamp,
+    ) -> Result<(Vec<(Run, Seq)>, Option<LinePlace>), Fault> {
+        let page = store.read_ready(shard, line, after, now, limits::READY_PAGE_MAX)?;
+        let mut runs = Vec::with_capacity(page.places.len());
+        for place in &page.places {
+            let sound = self.read_sound(store, place.run)?;
+            runs.extend(sound.map(|stored| (stored.run, stored.head)));
+        }
+        Ok((runs, page.places.last().copied().filter(|_| page.more)))
     }
 
     /// Remembers that a run's record is damaged: commands for it are refused, with what was found.

@@ -1,10 +1,13 @@
 //! The written form of an index row: what is checked when a run is read by it.
 
-use abide_kernel::shard::Record;
+use abide_kernel::shard::{LinePlace, Record};
 use abide_kernel::{Row, Run, RunId, Seq};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{Fault, StoredRun};
+
+/// A line, and the place in it: priority, eligible since, arrival.
+pub(crate) type Ready = (String, (i32, i64, u64));
 
 /// The parts of an index row by which something is decided, and its checkpoint.
 #[derive(Clone, Debug)]
@@ -15,7 +18,7 @@ pub(crate) struct RawRecord {
     pub(crate) status: String,
     pub(crate) occupies: Option<String>,
     pub(crate) due: Option<i64>,
-    pub(crate) ready: Option<(i32, i64, u64)>,
+    pub(crate) ready: Option<Ready>,
     pub(crate) checkpoint: Vec<u8>,
     pub(crate) checksum: i64,
 }
@@ -58,7 +61,7 @@ impl RawRecord {
             &self.status,
             self.occupies.as_deref(),
             self.due,
-            self.ready,
+            self.ready.as_ref(),
             &self.checkpoint,
         )
     }
@@ -74,6 +77,10 @@ pub(crate) fn damaged(run: RunId, what: &str) -> Fault {
     Fault::corrupt(Some(run), None, message)
 }
 
+pub(crate) fn ready((line, place): &(String, LinePlace)) -> Ready {
+    (line.clone(), (place.priority, place.eligible_at.0, place.arrival.0))
+}
+
 /// The checksum of an index row.
 pub(crate) fn checksum(record: &Record) -> i64 {
     sum(
@@ -82,7 +89,7 @@ pub(crate) fn checksum(record: &Record) -> i64 {
         record.status.name(),
         record.occupies.as_deref(),
         record.due.map(|due| due.0),
-        record.ready.map(|(priority, eligible, arrival)| (priority, eligible.0, arrival.0)),
+        record.ready.as_ref().map(ready).as_ref(),
         &record.checkpoint,
     )
 }
@@ -93,19 +100,19 @@ fn sum(
     status: &str,
     occupies: Option<&str>,
     due: Option<i64>,
-    ready: Option<(i32, i64, u64)>,
+    ready: Option<&Ready>,
     checkpoint: &[u8],
 ) -> i64 {
     let mut hash = Xxh3Default::new();
     hash.update(&run.0.to_be_bytes());
     hash.update(&head.to_be_bytes());
     hash.update(&rev.to_be_bytes());
-    for text in [Some(status), occupies] {
+    for text in [Some(status), occupies, ready.map(|(line, _)| line.as_str())] {
         // With its length in front, so that no two pairs of texts look the same; one more for one that is there.
         hash.update(&text.map_or(0, |text| text.len() as u64 + 1).to_be_bytes());
         hash.update(text.unwrap_or_default().as_bytes());
     }
-    let (priority, eligible, arrival) = ready.unwrap_or_default();
+    let (priority, eligible, arrival) = ready.map(|(_, place)| *place).unwrap_or_default();
     hash.update(&[u8::from(due.is_some()), u8::from(ready.is_some())]);
     hash.update(&due.unwrap_or_default().to_be_bytes());
     hash.update(&priority.to_be_bytes());

@@ -1,7 +1,7 @@
 //! The waist between the engine and whatever keeps its facts.
 
 use abide_kernel::envelope::Envelope;
-use abide_kernel::shard::{Batch, Flush};
+use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
 use crate::{DeadLetterItem, Fault, Filter, Listed, Page, Stats};
@@ -53,11 +53,11 @@ pub struct Due {
     pub more_from: Option<Timestamp>,
 }
 
-/// A page of runs that can be claimed.
+/// A page of a line of waiting attempts.
 #[derive(Clone, Debug, Default)]
 pub struct ReadyPage {
-    /// The runs, in the order in which they would be claimed.
-    pub runs: Vec<RunId>,
+    /// Their runs by their places, in the order in which they would be claimed.
+    pub places: Vec<LinePlace>,
     /// Whether there are more.
     pub more: bool,
 }
@@ -132,11 +132,24 @@ pub trait Store: Send {
     /// When the index cannot be read.
     fn read_claimed(&mut self, shard: ShardId) -> Result<Vec<RunId>, Fault>;
 
-    /// Runs of a shard that can be claimed at `now`, in claim order.
+    /// The lines in which attempts of a shard wait, in order.
     ///
     /// # Errors
     /// When the index cannot be read.
-    fn read_ready(&mut self, shard: ShardId, now: Timestamp, most: usize) -> Result<ReadyPage, Fault>;
+    fn read_lines(&mut self, shard: ShardId) -> Result<Vec<String>, Fault>;
+
+    /// Runs that wait in a line behind a place and can be claimed at `now`, in claim order.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn read_ready(
+        &mut self,
+        shard: ShardId,
+        line: &str,
+        after: Option<LinePlace>,
+        now: Timestamp,
+        most: usize,
+    ) -> Result<ReadyPage, Fault>;
 
     /// Envelopes for a shard that it has not consumed, in order per sender.
     ///

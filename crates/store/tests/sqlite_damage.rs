@@ -8,7 +8,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use abide_kernel::envelope::{Envelope, Message};
-use abide_kernel::shard::{Batch, Flush, Record};
+use abide_kernel::shard::{Batch, Flush, LinePlace, Record};
 use abide_kernel::{Row, RunId, Seq, ShardId, Status, Timestamp};
 use abide_store::sqlite::open_read_only;
 use abide_store::{Fault, FaultKind, Filter, Page, Reader, Store};
@@ -17,6 +17,7 @@ use crashed::{File, edit};
 const ROWS: u64 = 40;
 
 fn record(row: &Row) -> Record {
+    let place = LinePlace { priority: 0, eligible_at: Timestamp(5), arrival: row.seq, run: row.run };
     Record {
         run: row.run,
         head: row.seq,
@@ -33,7 +34,7 @@ fn record(row: &Row) -> Record {
         created_at: row.at,
         updated_at: row.at,
         due: Some(Timestamp(5)),
-        ready: Some((0, Timestamp(5), row.seq)),
+        ready: Some(("line".into(), place)),
         reservation: false,
         checkpoint: b"{}".to_vec(),
     }
@@ -137,6 +138,7 @@ fn a_change_to_an_index_row_is_noticed() {
         "occupies = 'other'",
         "occupies = NULL",
         "priority = 1",
+        "line = 'other'",
         "eligible_at = NULL",
         "arrival = 1",
         "head = 1",

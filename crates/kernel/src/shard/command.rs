@@ -276,6 +276,26 @@ pub enum Load {
         /// From here on.
         from: Timestamp,
     },
+    /// The next page of a line of waiting attempts.
+    Ready {
+        /// The line.
+        line: String,
+        /// Behind this place.
+        after: LinePlace,
+    },
+}
+
+/// A place in the line of waiting attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinePlace {
+    /// Lower comes first.
+    pub priority: i32,
+    /// When it could be claimed first.
+    pub eligible_at: Timestamp,
+    /// Its place in the log.
+    pub arrival: Seq,
+    /// The run, which settles what is left.
+    pub run: RunId,
 }
 
 /// What must be appended, whole or not at all.
@@ -351,8 +371,8 @@ pub struct Record {
     pub updated_at: Timestamp,
     /// When something happens to it by itself.
     pub due: Option<Timestamp>,
-    /// Its place among ready attempts: priority, eligible since, arrival.
-    pub ready: Option<(i32, Timestamp, Seq)>,
+    /// The line in which its first attempt waits that can be claimed, now or later, and its place there.
+    pub ready: Option<(String, LinePlace)>,
     /// Whether it only holds a key for a run elsewhere.
     pub reservation: bool,
     /// Its folded state, as JSON; empty when its journal is to be folded instead.

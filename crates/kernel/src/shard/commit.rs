@@ -88,6 +88,9 @@ impl Shard {
         for id in flushed {
             self.evict(id);
         }
+        for id in self.ready.cut() {
+            self.evict(id);
+        }
         self.see_visitors_off();
         for (id, _) in mem::take(&mut self.purging) {
             self.gone.remove(&id);
@@ -109,7 +112,7 @@ impl Shard {
         let Some(resident) = self.runs.get(&id) else {
             return;
         };
-        if !resident.may_leave() || self.waiting_runs.contains_key(&id) || self.beginning.contains_key(&id) {
+        if !resident.may_leave(&self.ready) || self.waiting_runs.contains_key(&id) || self.beginning.contains_key(&id) {
             return;
         }
         let identity = resident.key_identity();
@@ -117,6 +120,7 @@ impl Shard {
         if identity.as_ref().is_some_and(|identity| self.waiting_keys.contains_key(identity)) {
             return;
         }
+        self.unplace(id);
         let Some(resident) = self.runs.remove(&id) else {
             return;
         };

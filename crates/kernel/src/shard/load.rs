@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 
 use super::commit::VISITORS_MAX;
 use super::messages::Known;
+use super::ready::Order;
 use super::resident::Resident;
-use super::{Answer, Command, Load, Shard, Ticket};
+use super::{Answer, Command, LinePlace, Load, Shard, Ticket};
 use crate::limits::WAITING_COMMANDS_MAX;
 use crate::transition::{expire, heartbeat};
 use crate::{Phase, Refusal, Row, Run, RunId, Seq, Timestamp};
@@ -121,6 +122,24 @@ impl Shard {
                 self.deadlines.arm(*at, *run);
             }
         }
+    }
+
+    /// The store's answer to a load of waiting attempts: a page of their runs, in order, as far as they can be read,
+    /// and the last place of the page if there are more behind it.
+    pub fn loaded_ready(&mut self, now: Timestamp, line: &str, runs: Vec<(Run, Seq)>, last: Option<LinePlace>) {
+        self.advance(now);
+        for (run, head) in runs {
+            self.adopt(run, head);
+        }
+        let edge = |LinePlace { priority, eligible_at, arrival, run }| Order {
+            priority,
+            eligible_at,
+            arrival,
+            run,
+            cursor: u16::MAX,
+        };
+        self.ready.paged(line, last.map(edge));
+        self.pump();
     }
 
     /// Takes a run into memory as the store has it. A run that is there already stays as it is.

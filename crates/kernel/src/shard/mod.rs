@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 pub use claim::Worker;
 pub use command::*;
 pub use load::Loaded;
-pub use ready::{LaneKey, Order};
+pub use ready::{LaneKey, Order, Windows};
 
 use crate::envelope::{Envelope, Message};
 use crate::{Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
@@ -57,6 +57,8 @@ pub struct Config {
     pub consumed: Vec<u64>,
     /// Whether a notifier wants to hear of scheduled attempts.
     pub notify: bool,
+    /// How much ready work is kept in memory.
+    pub windows: Windows,
 }
 
 /// A deterministic state machine over a durable log.
@@ -122,7 +124,7 @@ impl Shard {
             head: config.head,
             sealed: config.head,
             runs: Map::default(),
-            ready: Ready::default(),
+            ready: Ready::new(config.windows),
             deadlines: Deadlines::default(),
             keys: Map::default(),
             recent: Recent::new(now),
@@ -201,6 +203,11 @@ impl Shard {
 
     /// Takes what must be loaded.
     pub fn take_loads(&mut self) -> Vec<Load> {
+        let page = |(line, last): (String, Order)| {
+            let Order { priority, eligible_at, arrival, run, .. } = last;
+            Load::Ready { line, after: LinePlace { priority, eligible_at, arrival, run } }
+        };
+        self.loads.extend(self.ready.take_wanted().into_iter().map(page));
         core::mem::take(&mut self.loads)
     }
 

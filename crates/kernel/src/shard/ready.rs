@@ -1,12 +1,18 @@
 //! Ready work, in two levels: a lane holds attempts that can be claimed now; an attempt with a concurrency key
 //! enters its lane only while the key has room, in strict order within the key.
+//!
+//! Attempts wait in lines: one for each key, and one for those without a key of each queue, workflow and version.
+//! Of a long line only the front is in memory. What stands behind its edge is in the store, or hidden here, and
+//! comes forward a page at a time: the picker never passes an edge, because it cannot see who waits behind it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem;
 use smallvec::SmallVec;
 
 use super::hash::Map;
+use crate::limits::{KEY_WINDOW_MAX, READY_WINDOW_MAX};
 use crate::{Concurrency, Fingerprint, RunId, Seq, Str, Timestamp};
 
 /// The order in which attempts are claimed: priority, then when they became eligible, then arrival.
@@ -39,14 +45,46 @@ pub struct LaneKey {
     pub fingerprint: Option<Fingerprint>,
 }
 
+impl LaneKey {
+    /// The line in which its attempts without a concurrency key wait, as the store has it.
+    pub(crate) fn line(&self) -> String {
+        line_text("lane", &(&*self.namespace, &*self.queue, &*self.workflow, self.version))
+    }
+}
+
+/// The line in which the attempts of a concurrency key wait, as the store has it.
+pub(crate) fn key_line(namespace: &str, concurrency: &Concurrency) -> String {
+    line_text(KEY, &(namespace, &*concurrency.key))
+}
+
+const KEY: &str = "key";
+
+fn line_text(kind: &str, names: &impl serde::Serialize) -> String {
+    // Names are plain texts and numbers, which can always be written.
+    alloc::format!("{kind} {}", serde_json::to_string(names).unwrap_or_default())
+}
+
 /// A lane, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(u32);
 
+/// A line of lanes, by its number.
+#[derive(Clone, Copy, Debug)]
+struct LineId(u32);
+
 #[derive(Debug)]
 struct Lane {
     key: LaneKey,
+    line: LineId,
     waiting: BTreeSet<Order>,
+}
+
+/// Lanes that differ only in the definition their runs are pinned to: the store does not tell them apart.
+#[derive(Debug)]
+struct Line {
+    identity: String,
+    lanes: SmallVec<[LaneId; 1]>,
+    edge: Edge,
 }
 
 #[derive(Debug, Default)]
@@ -56,24 +94,82 @@ struct Gate {
     waiting: BTreeMap<Order, LaneId>,
     /// The waiting attempts that stand in their lanes now: the first of them, as many as there is room for.
     exposed: SmallVec<[Order; 2]>,
+    edge: Edge,
+}
+
+impl Gate {
+    fn window(&self, windows: Windows) -> usize {
+        windows.key.max(self.limit as usize)
+    }
+
+    /// How many more attempts may execute. Before any attempt is known, so is how many may.
+    fn room(&self) -> usize {
+        self.limit.max(1).saturating_sub(self.running) as usize
+    }
+}
+
+/// How far a line is in memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Edge {
+    /// The last place that is in memory for certain; `None`: the whole line is.
+    last: Option<Order>,
+    /// Whether the page behind it was asked for.
+    paging: bool,
+    /// Whether the line has become long, and is to be cut.
+    crowded: bool,
+}
+
+impl Edge {
+    fn hides(&self, order: &Order) -> bool {
+        self.last.is_some_and(|last| *order > last)
+    }
+}
+
+/// How much of each line is kept in memory; up to twice as much before a line is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Attempts without a concurrency key, of one queue, workflow and version.
+    pub lane: usize,
+    /// Attempts of one concurrency key; at least as many as may execute at once.
+    pub key: usize,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        Self { lane: READY_WINDOW_MAX, key: KEY_WINDOW_MAX }
+    }
 }
 
 /// All ready work of a shard.
 #[derive(Debug, Default)]
 pub struct Ready {
+    windows: Windows,
     lanes: Vec<Lane>,
     lane_ids: Map<LaneKey, LaneId>,
+    lines: Vec<Line>,
+    line_ids: Map<String, LineId>,
     gates: Map<String, Gate>,
+    /// Lines whose next page is wanted, and the place it begins behind.
+    wanted: Vec<(String, Order)>,
+    /// Lines that have become long, to be cut at the next flush.
+    crowded: Vec<String>,
 }
 
 impl Ready {
+    /// Ready work of which so much is kept in memory.
+    pub fn new(windows: Windows) -> Self {
+        Self { windows, ..Self::default() }
+    }
+
     /// The lane of `key`, made if it is new.
     pub fn lane(&mut self, key: &LaneKey) -> LaneId {
         if let Some(id) = self.lane_ids.get(key) {
             return *id;
         }
         let id = LaneId(self.lanes.len() as u32);
-        self.lanes.push(Lane { key: key.clone(), waiting: BTreeSet::new() });
+        let line = self.line(key.line());
+        self.lines[line.0 as usize].lanes.push(id);
+        self.lanes.push(Lane { key: key.clone(), line, waiting: BTreeSet::new() });
         self.lane_ids.insert(key.clone(), id);
         id
     }
@@ -94,40 +190,121 @@ impl Ready {
         LaneId(index as u32)
     }
 
+    fn line(&mut self, identity: String) -> LineId {
+        let next = LineId(self.lines.len() as u32);
+        let id = *self.line_ids.entry(identity.clone()).or_insert(next);
+        if id.0 == next.0 {
+            self.lines.push(Line { identity, lanes: SmallVec::new(), edge: Edge::default() });
+        }
+        id
+    }
+
     /// The first attempt of a lane that can be claimed now.
     pub fn first(&self, lane: LaneId) -> Option<Order> {
-        self.lanes[lane.0 as usize].waiting.first().copied()
+        let lane = &self.lanes[lane.0 as usize];
+        let edge = &self.lines[lane.line.0 as usize].edge;
+        lane.waiting.first().copied().filter(|order| !edge.hides(order))
+    }
+
+    /// Whether an attempt waits behind the edge of its line, so that its run may leave memory.
+    pub fn is_hidden(&self, lane: LaneId, order: &Order, concurrency: Option<(&str, &Concurrency)>) -> bool {
+        match concurrency {
+            Some((namespace, concurrency)) => {
+                self.gates.get(&key_line(namespace, concurrency)).is_some_and(|gate| gate.edge.hides(order))
+            }
+            None => self.lines[self.lanes[lane.0 as usize].line.0 as usize].edge.hides(order),
+        }
+    }
+
+    /// Takes the lines whose next page is wanted, and the place it begins behind.
+    pub fn take_wanted(&mut self) -> Vec<(String, Order)> {
+        mem::take(&mut self.wanted)
+    }
+
+    /// A page of a line is in memory: up to `last`, or to the end.
+    pub fn paged(&mut self, identity: &str, last: Option<Order>) {
+        let edge = |before: Edge| Edge { last, paging: false, ..before };
+        if identity.starts_with(KEY) {
+            let gate = self.gates.entry(identity.into()).or_default();
+            gate.edge = edge(gate.edge);
+            expose(gate, &mut self.lanes);
+            self.look_behind_gate(identity);
+            self.forget_if_idle(identity);
+        } else {
+            let line = self.line(identity.into());
+            let at = &mut self.lines[line.0 as usize].edge;
+            *at = edge(*at);
+            self.look_behind_lane(line);
+        }
+    }
+
+    /// Cuts lines that have become long, and gives the runs that now wait behind an edge.
+    pub fn cut(&mut self) -> Vec<RunId> {
+        let mut behind = Vec::new();
+        for identity in mem::take(&mut self.crowded) {
+            if let Some(gate) = self.gates.get_mut(&identity) {
+                gate.edge.crowded = false;
+                if let Some(last) = cut(|| gate.waiting.keys(), gate.edge, gate.window(self.windows)) {
+                    gate.edge.last = Some(last);
+                    expose(gate, &mut self.lanes);
+                }
+                behind.extend(gate.waiting.keys().filter(|order| gate.edge.hides(order)).map(|order| order.run));
+            } else if let Some(line) = self.line_ids.get(&identity) {
+                let line = &mut self.lines[line.0 as usize];
+                line.edge.crowded = false;
+                for lane in &line.lanes {
+                    let orders = || self.lanes[lane.0 as usize].waiting.iter();
+                    if let Some(last) = cut(orders, line.edge, self.windows.lane) {
+                        line.edge.last = Some(last);
+                    }
+                }
+                let all = line.lanes.iter().flat_map(|lane| &self.lanes[lane.0 as usize].waiting);
+                behind.extend(all.filter(|order| line.edge.hides(order)).map(|order| order.run));
+            }
+        }
+        behind
     }
 
     /// Adds a ready attempt.
     pub fn insert(&mut self, lane: LaneId, order: Order, concurrency: Option<(&str, &Concurrency)>) {
         let Some((namespace, concurrency)) = concurrency else {
-            self.lanes[lane.0 as usize].waiting.insert(order);
+            let lane = &mut self.lanes[lane.0 as usize];
+            lane.waiting.insert(order);
+            let line = &mut self.lines[lane.line.0 as usize];
+            if lane.waiting.len() > 2 * self.windows.lane && !mem::replace(&mut line.edge.crowded, true) {
+                self.crowded.push(line.identity.clone());
+            }
             return;
         };
-        let gate = self.gates.entry(gate_key(namespace, &concurrency.key)).or_default();
+        let identity = key_line(namespace, concurrency);
+        let gate = self.gates.entry(identity.clone()).or_default();
         gate.limit = concurrency.limit;
         gate.waiting.insert(order, lane);
         expose(gate, &mut self.lanes);
+        if gate.waiting.len() > 2 * gate.window(self.windows) && !mem::replace(&mut gate.edge.crowded, true) {
+            self.crowded.push(identity);
+        }
     }
 
     /// Takes a ready attempt away, claimed or not.
     pub fn remove(&mut self, lane: LaneId, order: Order, concurrency: Option<(&str, &Concurrency)>) {
         self.lanes[lane.0 as usize].waiting.remove(&order);
         if let Some((namespace, concurrency)) = concurrency {
-            let key = gate_key(namespace, &concurrency.key);
+            let key = key_line(namespace, concurrency);
             if let Some(gate) = self.gates.get_mut(&key) {
                 gate.waiting.remove(&order);
                 gate.exposed.retain(|exposed| *exposed != order);
                 expose(gate, &mut self.lanes);
+                self.look_behind_gate(&key);
                 self.forget_if_idle(&key);
             }
         }
+        self.look_behind_lane(self.lanes[lane.0 as usize].line);
     }
 
     /// An attempt of this key began to execute.
     pub fn enter(&mut self, namespace: &str, concurrency: &Concurrency) {
-        let gate = self.gates.entry(gate_key(namespace, &concurrency.key)).or_default();
+        let gate = self.gates.entry(key_line(namespace, concurrency)).or_default();
         gate.limit = concurrency.limit;
         gate.running += 1;
         expose(gate, &mut self.lanes);
@@ -135,10 +312,11 @@ impl Ready {
 
     /// An attempt of this key no longer executes.
     pub fn leave(&mut self, namespace: &str, concurrency: &Concurrency) {
-        let key = gate_key(namespace, &concurrency.key);
+        let key = key_line(namespace, concurrency);
         if let Some(gate) = self.gates.get_mut(&key) {
             gate.running = gate.running.saturating_sub(1);
             expose(gate, &mut self.lanes);
+            self.look_behind_gate(&key);
             self.forget_if_idle(&key);
         }
     }
@@ -149,21 +327,58 @@ impl Ready {
     }
 
     fn forget_if_idle(&mut self, key: &str) {
-        if self.gates.get(key).is_some_and(|gate| gate.running == 0 && gate.waiting.is_empty()) {
+        let idle = |gate: &Gate| gate.running == 0 && gate.waiting.is_empty() && gate.edge.last.is_none();
+        if self.gates.get(key).is_some_and(idle) {
             self.gates.remove(key);
+        }
+    }
+
+    /// Wants the next page of a line of which nothing is left before its edge.
+    fn look_behind_lane(&mut self, line: LineId) {
+        let line = &mut self.lines[line.0 as usize];
+        let Some(last) = line.edge.last.filter(|_| !line.edge.paging) else {
+            return;
+        };
+        let first = |lane: &LaneId| self.lanes[lane.0 as usize].waiting.first().copied();
+        if line.lanes.iter().filter_map(first).all(|order| order > last) {
+            line.edge.paging = true;
+            self.wanted.push((line.identity.clone(), last));
+        }
+    }
+
+    /// Wants the next page of a key that has room for more than what is before its edge.
+    fn look_behind_gate(&mut self, key: &str) {
+        let Some(gate) = self.gates.get_mut(key) else {
+            return;
+        };
+        let room = gate.room();
+        if let Some(last) = gate.edge.last.filter(|_| !gate.edge.paging)
+            && gate.exposed.len() < room
+        {
+            gate.edge.paging = true;
+            self.wanted.push((key.into(), last));
         }
     }
 }
 
-fn gate_key(namespace: &str, key: &str) -> String {
-    alloc::format!("{namespace}\u{0}{key}")
+/// Where a line of more than two windows is cut: after the first window.
+fn cut<'a, I: Iterator<Item = &'a Order>>(orders: impl Fn() -> I, edge: Edge, window: usize) -> Option<Order> {
+    let seen = || orders().take_while(|order| !edge.hides(order));
+    seen().nth(2 * window)?;
+    // All attempts of that run: the store knows a run by its first.
+    seen().nth(window - 1).map(|last| Order { cursor: u16::MAX, ..*last })
 }
 
 /// Brings the lanes in line with the gate: exactly the first `limit - running` waiting attempts stand there.
 fn expose(gate: &mut Gate, lanes: &mut [Lane]) {
-    let room = gate.limit.saturating_sub(gate.running) as usize;
-    let wanted: SmallVec<[(Order, LaneId); 2]> =
-        gate.waiting.iter().take(room).map(|(order, lane)| (*order, *lane)).collect();
+    let room = gate.room();
+    let wanted: SmallVec<[(Order, LaneId); 2]> = gate
+        .waiting
+        .iter()
+        .take(room)
+        .map(|(order, lane)| (*order, *lane))
+        .filter(|(order, _)| !gate.edge.hides(order))
+        .collect();
     for order in &gate.exposed {
         if !wanted.iter().any(|(kept, _)| kept == order)
             && let Some(lane) = gate.waiting.get(order)

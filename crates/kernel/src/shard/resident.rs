@@ -4,9 +4,9 @@ use alloc::string::String;
 
 use smallvec::SmallVec;
 
-use super::command::Record;
-use super::ready::{LaneId, LaneKey, Order};
-use crate::{Cursor, Phase, Run, Seq, Timestamp};
+use super::command::{LinePlace, Record};
+use super::ready::{LaneId, LaneKey, Order, Ready, key_line};
+use crate::{Concurrency, Cursor, Phase, Run, Seq, Timestamp};
 
 /// Rows up to which the journal of a run that has ended stands in for its checkpoint.
 const FOLDED_ROWS_MAX: u64 = 64;
@@ -65,6 +65,17 @@ impl Resident {
         }
     }
 
+    /// The concurrency key of its attempts, with its namespace.
+    pub(crate) fn gate(&self) -> Option<(&str, &Concurrency)> {
+        let spec = &self.run.started.spec;
+        spec.concurrency.as_ref().map(|concurrency| (&*spec.namespace, concurrency))
+    }
+
+    /// The line in which its attempts wait, as the store has it.
+    fn line(&self) -> String {
+        self.gate().map_or_else(|| self.lane_key().line(), |(namespace, concurrency)| key_line(namespace, concurrency))
+    }
+
     /// The full identity of the business key that this record may hold, here in its shard.
     pub(crate) fn key_identity(&self) -> Option<String> {
         let started = &self.run.started;
@@ -106,7 +117,7 @@ impl Resident {
     }
 
     /// Whether the run can be dropped from memory: it is flushed, and nobody holds or is about to hold it.
-    pub(crate) fn may_leave(&self) -> bool {
+    pub(crate) fn may_leave(&self, ready: &Ready) -> bool {
         let parked = |cursor: &Cursor| match &cursor.phase {
             Phase::Planned { .. } => !self.run.needs_met(cursor),
             Phase::Claimed(_) | Phase::Completed { .. } | Phase::Failed => false,
@@ -116,7 +127,12 @@ impl Resident {
             | Phase::Finished { .. }
             | Phase::Closed => true,
         };
-        let placed = self.places.iter().any(|place| *place != Place::None);
+        let gate = self.gate();
+        let placed = self.places.iter().any(|place| match place {
+            Place::None => false,
+            Place::Ready(lane, order) => !ready.is_hidden(*lane, order, gate),
+            Place::Running => true,
+        });
         !self.dirty && !placed && self.run.cursors.iter().all(parked)
     }
 
@@ -135,10 +151,13 @@ impl Resident {
         let spec = &run.started.spec;
         // Of the run and not of the key index: a run that is only being folded stands in no index yet.
         let occupies = self.key_identity().filter(|_| run.occupies_key());
-        let ready = run.cursors.iter().find_map(|cursor| match &cursor.phase {
-            Phase::Scheduled { visible_at, arrival } => Some((spec.priority, *visible_at, *arrival)),
+        let places = run.cursors.iter().filter_map(|cursor| match &cursor.phase {
+            Phase::Scheduled { visible_at, arrival } => {
+                Some(LinePlace { priority: spec.priority, eligible_at: *visible_at, arrival: *arrival, run: run.id })
+            }
             _ => None,
         });
+        let ready = places.min().map(|place| (self.line(), place));
         Record {
             run: run.id,
             head: self.head,

@@ -153,9 +153,9 @@ impl Shard {
         let Some(resident) = self.runs.get_mut(&id) else {
             return;
         };
-        let spec = &resident.run.started.spec;
-        let gate = spec.concurrency.as_ref().map(|concurrency| (&*spec.namespace, concurrency));
-        for place in resident.places.drain(..) {
+        let places = core::mem::take(&mut resident.places);
+        let gate = resident.gate();
+        for place in places {
             match (place, gate) {
                 (Place::Ready(lane, order), gate) => self.ready.remove(lane, order, gate),
                 (Place::Running, Some((namespace, concurrency))) => self.ready.leave(namespace, concurrency),

@@ -7,11 +7,12 @@ pub mod check;
 pub mod script;
 pub mod text;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use abide_kernel::envelope::{DeadEnvelope, Envelope};
 use abide_kernel::shard::{
-    Answer, Batch, Command, Config, Dispatch, Load, Loaded, Output, Record, Shard, Ticket, Worker, WorkerId,
+    Answer, Batch, Command, Config, Dispatch, LinePlace, Load, Loaded, Output, Record, Shard, Ticket, Windows, Worker,
+    WorkerId,
 };
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
@@ -24,6 +25,9 @@ pub const BASE: Timestamp = Timestamp(1_000_000_000_000);
 
 /// How many deadlines of cold runs a world reads ahead at a time: few, so that paging happens.
 const DUE_PAGE: usize = 3;
+
+/// How many waiting attempts a world keeps in memory: few, so that paging happens.
+const WINDOWS: Windows = Windows { lane: 2, key: 1 };
 
 /// What one shard has made durable.
 #[derive(Clone, Debug, Default)]
@@ -156,6 +160,7 @@ impl World {
             sent,
             consumed: disk.consumed.clone(),
             notify: self.notify,
+            windows: WINDOWS,
         }
     }
 
@@ -187,14 +192,19 @@ impl World {
         let newer = |run: &RunId| disk.rows.iter().any(|row| row.run == *run && row.seq > disk.through);
         for (id, record) in &disk.index {
             let run = fold_of(disk, record);
-            let held =
-                run.cursors.iter().any(|cursor| matches!(cursor.phase, Phase::Claimed(_) | Phase::Scheduled { .. }));
+            let held = run.cursors.iter().any(|cursor| matches!(cursor.phase, Phase::Claimed(_)));
             if held || newer(id) {
                 shard.adopt(run, record.head);
             }
         }
         for row in disk.rows.iter().filter(|row| row.seq > disk.through) {
             shard.replay(row).expect("the log folds");
+        }
+        let lines: BTreeSet<&String> =
+            disk.index.values().filter_map(|record| Some(&record.ready.as_ref()?.0)).collect();
+        for line in lines {
+            let (page, last) = ready_page(disk, line, None, self.now);
+            shard.loaded_ready(self.now, line, page, last);
         }
         shard.replayed(self.now);
         for run in shard.claimed_runs() {
@@ -354,6 +364,10 @@ impl World {
                 let (page, more) = due_page(disk, from);
                 shard.loaded_due(self.now, &page, more);
             }
+            Load::Ready { line, after } => {
+                let (page, last) = ready_page(disk, &line, Some(after), self.now);
+                shard.loaded_ready(self.now, &line, page, last);
+            }
         }
         true
     }
@@ -460,6 +474,24 @@ pub fn fold_of(disk: &Disk, record: &Record) -> Run {
         return check::fold(rows, record.run).expect("a journal");
     }
     serde_json::from_slice(&record.checkpoint).expect("a checkpoint")
+}
+
+/// A page of the runs that wait in a line, and its last place if there are more.
+fn ready_page(
+    disk: &Disk,
+    line: &str,
+    after: Option<LinePlace>,
+    now: Timestamp,
+) -> (Vec<(Run, Seq)>, Option<LinePlace>) {
+    let waits = |record: &Record| {
+        let (_, place) = record.ready.as_ref().filter(|(of, _)| of == line)?;
+        (Some(*place) > after && place.eligible_at <= now).then_some(*place)
+    };
+    let places: BTreeSet<LinePlace> = disk.index.values().filter_map(waits).collect();
+    let page: Vec<LinePlace> = places.iter().take(WINDOWS.lane).copied().collect();
+    let last = page.last().copied().filter(|_| page.len() < places.len());
+    let stored = |place: LinePlace| (fold_of(disk, &disk.index[&place.run]), disk.index[&place.run].head);
+    (page.into_iter().map(stored).collect(), last)
 }
 
 fn due_page(disk: &Disk, from: Timestamp) -> (Vec<(Timestamp, RunId)>, Option<Timestamp>) {

@@ -1,5 +1,8 @@
 //! Index rows and checkpoints: written behind, found again, never the truth.
 
+use std::collections::BTreeMap;
+
+use abide_kernel::shard::LinePlace;
 use abide_kernel::{Run, RunId, Seq, ShardId, Status, Timestamp};
 
 use super::Fixture;
@@ -139,7 +142,8 @@ pub fn deadlines_come_in_pages_that_end_between_instants(fixture: &mut dyn Fixtu
     assert!(none.entries.is_empty() && none.more_from.is_none());
 }
 
-/// Ready runs come by priority, then by how long they can be claimed, then by arrival; later ones stay hidden.
+/// GD-32: waiting runs come line by line, by priority, then by how long they can be claimed, then by arrival; later
+/// ones stay hidden, and pages begin where the one before ended.
 pub fn ready_runs_come_in_claim_order(fixture: &mut dyn Fixture) {
     let mut store = fixture.make();
     let mut owner = Owner::open(&mut *store, 0);
@@ -149,32 +153,49 @@ pub fn ready_runs_come_in_claim_order(fixture: &mut dyn Fixture) {
         append(&mut *store, owner.batch(rows));
     }
     let mut dice = Dice::new(3);
-    let mut expected = Vec::new();
+    let lines = ["lane [\"n\",\"q\",\"w\",1]", "lane [\"n\",\"q\",\"w\",10]", "key [\"n\",\"\u{fc}\"]"];
+    let mut expected: BTreeMap<&str, Vec<LinePlace>> = BTreeMap::new();
     let mut records = Vec::new();
     for n in 0..60 {
         let mut record = owner.record(run_id(ShardId(0), n));
         let priority = *dice.pick(&[i32::MIN, -1, 0, 0, 5]);
-        let place = (priority, Timestamp(dice.roll(20) as i64), Seq(dice.roll(30)));
+        let (eligible_at, arrival) = (Timestamp(dice.roll(20) as i64), Seq(dice.roll(30)));
+        let place = LinePlace { priority, eligible_at, arrival, run: record.run };
         if n % 10 != 0 {
-            record.ready = Some(place);
-            if place.1 <= Timestamp(15) {
-                expected.push((place, record.run));
+            let line = *dice.pick(&lines);
+            record.ready = Some((line.into(), place));
+            if eligible_at <= Timestamp(15) {
+                expected.entry(line).or_default().push(place);
             }
         }
         records.push(record);
     }
     flush(&mut *store, &owner.flush(records));
     let mut elsewhere = other.record(run_id(ShardId(1), 0));
-    elsewhere.ready = Some((i32::MIN, Timestamp(0), Seq(0)));
+    let place = LinePlace { priority: i32::MIN, eligible_at: Timestamp(0), arrival: Seq(0), run: elsewhere.run };
+    elsewhere.ready = Some((lines[0].into(), place));
     flush(&mut *store, &other.flush(vec![elsewhere]));
-    expected.sort();
-    let expected: Vec<RunId> = expected.into_iter().map(|(_, run)| run).collect();
-    for most in [0, 1, 5, expected.len(), 1_000] {
-        let page = store.read_ready(ShardId(0), Timestamp(15), most).expect("ready runs");
-        let shown = expected.len().min(most);
-        assert_eq!(page.runs, expected[..shown]);
-        assert_eq!(page.more, shown < expected.len());
+    assert_eq!(store.read_lines(ShardId(0)).expect("lines"), expected.keys().copied().collect::<Vec<_>>());
+    assert_eq!(store.read_lines(ShardId(1)).expect("lines"), [lines[0]]);
+    for (line, mut expected) in expected {
+        expected.sort();
+        for most in [1, 5, expected.len(), 1_000] {
+            let mut found: Vec<LinePlace> = Vec::new();
+            loop {
+                let after = found.last().copied();
+                let page = store.read_ready(ShardId(0), line, after, Timestamp(15), most).expect("a page");
+                assert!(page.places.len() <= most);
+                found.extend(page.places);
+                assert_eq!(page.more, found.len() < expected.len());
+                if !page.more {
+                    break;
+                }
+            }
+            assert_eq!(found, expected, "in pages of {most}");
+        }
     }
+    let none = store.read_ready(ShardId(0), "lane of nobody", None, Timestamp(15), 5).expect("a page");
+    assert!(none.places.is_empty() && !none.more);
 }
 
 /// Runs held by a worker are found when a shard is opened.

@@ -89,7 +89,8 @@ pub fn reads_and_writes_are_counted(fixture: &mut dyn Fixture) {
     store.read_key("k").expect("an answer");
     store.scan(ShardId(0), Seq(0), 1).expect("an answer");
     store.read_due(ShardId(0), Timestamp(0), 1).expect("an answer");
-    store.read_ready(ShardId(0), Timestamp(0), 1).expect("an answer");
+    store.read_lines(ShardId(0)).expect("an answer");
+    store.read_ready(ShardId(0), "line", None, Timestamp(0), 1).expect("an answer");
     store.read_claimed(ShardId(0)).expect("an answer");
     store.read_envelopes(ShardId(0), 1).expect("an answer");
     reader.read_run(run).expect("an answer");
@@ -98,7 +99,7 @@ pub fn reads_and_writes_are_counted(fixture: &mut dyn Fixture) {
     reader.stats().expect("an answer");
     reader.watermarks().expect("an answer");
     reader.dead_letters().expect("an answer");
-    assert_eq!(store.counters().reads, appended.reads + 13);
+    assert_eq!(store.counters().reads, appended.reads + 14);
 }
 
 /// Sizes and counts are of what is there: runs by status without reservations, envelopes that wait.

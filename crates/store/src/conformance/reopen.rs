@@ -1,5 +1,6 @@
 //! What is left when the process is gone.
 
+use abide_kernel::shard::LinePlace;
 use abide_kernel::{Seq, ShardId, Timestamp};
 
 use super::make::{Owner, append, envelope, flush, log, open, run_id, signal};
@@ -15,7 +16,8 @@ pub fn everything_is_there_after_the_process_died(fixture: &mut dyn Fixture) {
     append(&mut *store, owner.batch(rows.clone()));
     let mut record = owner.record(run);
     record.due = Some(Timestamp(77));
-    record.ready = Some((3, Timestamp(5), Seq(1)));
+    let place = LinePlace { priority: 3, eligible_at: Timestamp(5), arrival: Seq(1), run };
+    record.ready = Some(("line".into(), place));
     record.occupies = Some("default/w/k".into());
     flush(&mut *store, &owner.flush(vec![record]));
     // After the flush, so that it is only in the log.
@@ -40,8 +42,8 @@ pub fn everything_is_there_after_the_process_died(fixture: &mut dyn Fixture) {
     assert_eq!(&folded, owner.folded(run));
     let due = store.read_due(ShardId(1), Timestamp(0), 10).expect("deadlines");
     assert_eq!(due.entries, [(Timestamp(77), run)]);
-    let ready = store.read_ready(ShardId(1), Timestamp(100), 10).expect("ready runs");
-    assert_eq!(ready.runs, [run]);
+    let ready = store.read_ready(ShardId(1), "line", None, Timestamp(100), 10).expect("ready runs");
+    assert_eq!(ready.places, [place]);
     assert_eq!(store.read_key("default/w/k").expect("a key"), Some(run));
     let envelopes = store.read_envelopes(ShardId(2), 10).expect("envelopes");
     assert_eq!(envelopes, [envelope(1, 2, 1), envelope(1, 2, 2)]);

@@ -10,7 +10,7 @@ mod state;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_kernel::envelope::Envelope;
-use abide_kernel::shard::{Batch, Flush};
+use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
 
 pub use faults::{Faults, WriteFault};
@@ -142,8 +142,19 @@ impl Store for MemoryStore {
         Ok(self.read()?.read_claimed(shard))
     }
 
-    fn read_ready(&mut self, shard: ShardId, now: Timestamp, most: usize) -> Result<ReadyPage, Fault> {
-        Ok(self.read()?.read_ready(shard, now, most))
+    fn read_lines(&mut self, shard: ShardId) -> Result<Vec<String>, Fault> {
+        Ok(self.read()?.read_lines(shard))
+    }
+
+    fn read_ready(
+        &mut self,
+        shard: ShardId,
+        line: &str,
+        after: Option<LinePlace>,
+        now: Timestamp,
+        most: usize,
+    ) -> Result<ReadyPage, Fault> {
+        Ok(self.read()?.read_ready(shard, line, after, now, most))
     }
 
     fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {

@@ -1,9 +1,10 @@
 //! The contents of a store in memory: logs, index rows in their orders, envelopes and cursors.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_kernel::envelope::Envelope;
-use abide_kernel::shard::{Batch, Flush, Record};
+use abide_kernel::shard::{Batch, Flush, LinePlace, Record};
 use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Timestamp};
 
 use super::faults::Script;
@@ -16,7 +17,7 @@ pub(super) struct State {
     pub(super) runs: BTreeMap<RunId, Indexed>,
     occupied: BTreeSet<(String, RunId)>,
     due: BTreeSet<(ShardId, Timestamp, RunId)>,
-    ready: BTreeSet<(ShardId, i32, Timestamp, Seq, RunId)>,
+    ready: BTreeMap<(ShardId, String), BTreeSet<LinePlace>>,
     /// By receiver, sender and number.
     pub(super) envelopes: BTreeMap<(ShardId, ShardId, u64), Envelope>,
     /// By receiver and sender: the last number consumed.
@@ -54,7 +55,7 @@ impl State {
             runs: BTreeMap::new(),
             occupied: BTreeSet::new(),
             due: BTreeSet::new(),
-            ready: BTreeSet::new(),
+            ready: BTreeMap::new(),
             envelopes: BTreeMap::new(),
             cursors: BTreeMap::new(),
             dead: Vec::new(),
@@ -192,8 +193,9 @@ impl State {
         let run = record.run;
         self.occupied.extend(record.occupies.iter().map(|key| (key.clone(), run)));
         self.due.extend(record.due.map(|due| (shard, due, run)));
-        let place = |(priority, eligible, arrival)| (shard, priority, eligible, arrival, run);
-        self.ready.extend(record.ready.map(place));
+        if let Some((line, place)) = &record.ready {
+            self.ready.entry((shard, line.clone())).or_default().insert(*place);
+        }
         let indexed = Indexed { shard, record: record.clone(), checksum: record::checksum(record) };
         self.runs.insert(run, indexed);
     }
@@ -208,8 +210,13 @@ impl State {
         if let Some(due) = record.due {
             self.due.remove(&(shard, due, run));
         }
-        if let Some((priority, eligible, arrival)) = record.ready {
-            self.ready.remove(&(shard, priority, eligible, arrival, run));
+        if let Some((line, place)) = record.ready
+            && let Entry::Occupied(mut waiting) = self.ready.entry((shard, line))
+        {
+            waiting.get_mut().remove(&place);
+            if waiting.get().is_empty() {
+                waiting.remove();
+            }
         }
     }
 
@@ -268,16 +275,22 @@ impl State {
         self.runs.values().filter(claimed).map(|found| found.record.run).collect()
     }
 
-    pub(super) fn read_ready(&self, shard: ShardId, now: Timestamp, most: usize) -> ReadyPage {
-        let from = (shard, i32::MIN, Timestamp(i64::MIN), Seq(0), RunId(0));
-        let mut visible = self
-            .ready
-            .range(from..)
-            .take_while(|(of, ..)| *of == shard)
-            .filter(|(_, _, eligible, ..)| *eligible <= now)
-            .map(|(.., run)| *run);
-        let runs = visible.by_ref().take(most).collect();
-        ReadyPage { runs, more: visible.next().is_some() }
+    pub(super) fn read_lines(&self, shard: ShardId) -> Vec<String> {
+        self.ready.keys().filter(|(of, _)| *of == shard).map(|(_, line)| line.clone()).collect()
+    }
+
+    pub(super) fn read_ready(
+        &self,
+        shard: ShardId,
+        line: &str,
+        after: Option<LinePlace>,
+        now: Timestamp,
+        most: usize,
+    ) -> ReadyPage {
+        let waiting = self.ready.get(&(shard, line.to_owned())).into_iter().flatten();
+        let mut visible = waiting.filter(|place| Some(**place) > after && place.eligible_at <= now).copied();
+        let places = visible.by_ref().take(most).collect();
+        ReadyPage { places, more: visible.next().is_some() }
     }
 
     pub(super) fn read_envelopes(&self, to: ShardId, most: usize) -> Vec<Envelope> {
@@ -308,7 +321,7 @@ impl Indexed {
             status: record.status.name().to_owned(),
             occupies: record.occupies.clone(),
             due: record.due.map(|due| due.0),
-            ready: record.ready.map(|(priority, eligible, arrival)| (priority, eligible.0, arrival.0)),
+            ready: record.ready.as_ref().map(record::ready),
             checkpoint: record.checkpoint.clone(),
             checksum: self.checksum,
         }

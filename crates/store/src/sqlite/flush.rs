@@ -13,13 +13,13 @@ use crate::{Fault, Verdict, record};
 /// An index row only ever moves its revision forward.
 const UPSERT: &str = "
 INSERT INTO run (id, shard, head, rev, namespace, workflow, version, queue, status, step, key, occupies, parent,
-                 created_at, updated_at, due, priority, eligible_at, arrival, reservation, checkpoint, checksum)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)
+                 created_at, updated_at, due, priority, eligible_at, arrival, reservation, checkpoint, checksum, line)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
 ON CONFLICT (id) DO UPDATE SET
     head = excluded.head, rev = excluded.rev, status = excluded.status, step = excluded.step,
     occupies = excluded.occupies, parent = excluded.parent, updated_at = excluded.updated_at, due = excluded.due,
     priority = excluded.priority, eligible_at = excluded.eligible_at, arrival = excluded.arrival,
-    checkpoint = excluded.checkpoint, checksum = excluded.checksum
+    checkpoint = excluded.checkpoint, checksum = excluded.checksum, line = excluded.line
 WHERE excluded.rev >= run.rev";
 
 impl SqliteStore {
@@ -66,6 +66,7 @@ fn upsert(connection: &Connection, shard: u16, record: &Record) -> rusqlite::Res
     let id = record.run.0.to_be_bytes();
     let checkpoint = std::str::from_utf8(&record.checkpoint).expect("a checkpoint is JSON, and so UTF-8");
     let parent = record.parent.map(|parent| parent.0.to_be_bytes());
+    let (line, place) = record.ready.as_ref().map(|(line, place)| (line, place)).unzip();
     connection.prepare_cached(UPSERT)?.execute(params![
         id.as_slice(),
         shard,
@@ -83,12 +84,13 @@ fn upsert(connection: &Connection, shard: u16, record: &Record) -> rusqlite::Res
         record.created_at.0,
         record.updated_at.0,
         record.due.map(|due| due.0),
-        record.ready.map(|(priority, _, _)| priority),
-        record.ready.map(|(_, eligible, _)| eligible.0),
-        record.ready.map(|(_, _, arrival)| arrival.0 as i64),
+        place.map(|place| place.priority),
+        place.map(|place| place.eligible_at.0),
+        place.map(|place| place.arrival.0 as i64),
         record.reservation,
         checkpoint,
         record::checksum(record),
+        line,
     ])?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use abide_kernel::envelope::Envelope;
-use abide_kernel::shard::{Batch, Flush};
+use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
@@ -154,8 +154,19 @@ impl Store for SqliteStore {
         read::read_ids(self.read(), read::CLAIMED, params![shard.0])
     }
 
-    fn read_ready(&mut self, shard: ShardId, now: Timestamp, most: usize) -> Result<ReadyPage, Fault> {
-        read::read_ready(self.read(), shard, now, most)
+    fn read_lines(&mut self, shard: ShardId) -> Result<Vec<String>, Fault> {
+        read::read_lines(self.read(), shard)
+    }
+
+    fn read_ready(
+        &mut self,
+        shard: ShardId,
+        line: &str,
+        after: Option<LinePlace>,
+        now: Timestamp,
+        most: usize,
+    ) -> Result<ReadyPage, Fault> {
+        read::read_ready(self.read(), shard, line, after, now, most)
     }
 
     fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {

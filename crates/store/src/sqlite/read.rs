@@ -1,6 +1,7 @@
 //! Reading rows and index rows back, each against its checksum.
 
 use abide_kernel::envelope::Envelope;
+use abide_kernel::shard::LinePlace;
 use abide_kernel::{Rev, Row, RunId, Seq, ShardId, ShardMap, Timestamp};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -15,8 +16,15 @@ use crate::{Due, Fault, ReadyPage, Scanned, StoredRun, journal};
 /// In the words of the index on open runs: SQLite uses it only if it finds them in the query.
 pub(super) const CLAIMED: &str =
     "SELECT id FROM run WHERE status = 'executing' AND status <> 'done' AND shard = ?1 ORDER BY id";
-pub(super) const READY: &str = "SELECT id FROM run WHERE shard = ?1 AND eligible_at <= ?2
-     ORDER BY priority, eligible_at, arrival, id LIMIT ?3";
+pub(super) const READY: &str = "SELECT priority, eligible_at, arrival, id FROM run
+     WHERE shard = ?1 AND line = ?2 AND (priority, eligible_at, arrival, id) > (?3, ?4, ?5, ?6) AND eligible_at <= ?7
+     ORDER BY priority, eligible_at, arrival, id LIMIT ?8";
+/// From one line to the next by the index, however many wait in each.
+pub(super) const LINES: &str = "WITH RECURSIVE found (line) AS (
+         SELECT min(line) FROM run WHERE shard = ?1 AND line IS NOT NULL
+         UNION ALL
+         SELECT (SELECT min(line) FROM run WHERE shard = ?1 AND line > found.line) FROM found WHERE found.line IS NOT NULL)
+     SELECT line FROM found WHERE line IS NOT NULL";
 pub(super) const DUE: &str = "SELECT due, id FROM run WHERE shard = ?1 AND due >= ?2 ORDER BY due, id LIMIT ?3";
 pub(super) const KEY: &str = "SELECT id FROM run WHERE occupies = ?1 ORDER BY id LIMIT 1";
 pub(super) const ENVELOPES: &str = "SELECT sender, number, body, checksum FROM envelope e
@@ -108,7 +116,7 @@ pub(super) fn read_run(connection: &Connection, map: ShardMap, run: RunId) -> Re
     let doing = |error| fault("reading a run", error);
     let mut statement = connection
         .prepare_cached(
-            "SELECT head, rev, status, occupies, due, priority, eligible_at, arrival, checkpoint, checksum
+            "SELECT head, rev, status, occupies, due, priority, eligible_at, arrival, checkpoint, checksum, line
              FROM run WHERE id = ?1",
         )
         .map_err(doing)?;
@@ -126,11 +134,10 @@ pub(super) fn read_run(connection: &Connection, map: ShardMap, run: RunId) -> Re
 }
 
 fn raw_record(run: RunId, row: &rusqlite::Row<'_>) -> rusqlite::Result<RawRecord> {
-    let eligible_at: Option<i64> = row.get(6)?;
-    let ready = match eligible_at {
-        Some(eligible_at) => Some((row.get(5)?, eligible_at, row.get::<_, i64>(7)? as u64)),
-        None => None,
-    };
+    let line: Option<String> = row.get(10)?;
+    let [priority, eligible_at, arrival] =
+        [row.get(5)?, row.get(6)?, row.get(7)?].map(Option::<i64>::unwrap_or_default);
+    let ready = line.map(|line| (line, (priority as i32, eligible_at, arrival as u64)));
     Ok(RawRecord {
         run,
         head: row.get::<_, i64>(0)? as u64,
@@ -195,15 +202,41 @@ pub(super) fn read_ids(connection: &Connection, sql: &str, with: &[&dyn rusqlite
     rows.collect::<rusqlite::Result<_>>().map_err(doing)
 }
 
+pub(super) fn read_lines(connection: &Connection, shard: ShardId) -> Result<Vec<String>, Fault> {
+    let doing = |error| fault("reading the lines of waiting attempts", error);
+    let mut statement = connection.prepare_cached(LINES).map_err(doing)?;
+    let rows = statement.query_map([shard.0], |row| row.get(0)).map_err(doing)?;
+    rows.collect::<rusqlite::Result<_>>().map_err(doing)
+}
+
 pub(super) fn read_ready(
     connection: &Connection,
     shard: ShardId,
+    line: &str,
+    after: Option<LinePlace>,
     now: Timestamp,
     most: usize,
 ) -> Result<ReadyPage, Fault> {
-    let runs = read_ids(connection, READY, params![shard.0, now.0, limit(most).saturating_add(1)])?;
-    let more = runs.len() > most;
-    Ok(ReadyPage { runs: runs.into_iter().take(most).collect(), more })
+    let doing = |error| fault("reading waiting attempts", error);
+    let mut statement = connection.prepare_cached(READY).map_err(doing)?;
+    let (priority, eligible_at, arrival, run) = match after {
+        Some(LinePlace { priority, eligible_at, arrival, run }) => {
+            (i64::from(priority), eligible_at.0, arrival.0 as i64, run.0.to_be_bytes())
+        }
+        // Before every place there can be.
+        None => (i64::MIN, i64::MIN, 0, [0; 16]),
+    };
+    let with =
+        params![shard.0, line, priority, eligible_at, arrival, run.as_slice(), now.0, limit(most).saturating_add(1)];
+    let place = |row: &rusqlite::Row<'_>| {
+        let (Id(run), arrival) = (row.get(3)?, row.get::<_, i64>(2)?);
+        Ok(LinePlace { priority: row.get(0)?, eligible_at: Timestamp(row.get(1)?), arrival: Seq(arrival as u64), run })
+    };
+    let rows = statement.query_map(with, place).map_err(doing)?;
+    let mut places: Vec<LinePlace> = rows.collect::<rusqlite::Result<_>>().map_err(doing)?;
+    let more = places.len() > most;
+    places.truncate(most);
+    Ok(ReadyPage { places, more })
 }
 
 pub(super) fn read_envelopes(connection: &Connection, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {

@@ -45,7 +45,8 @@ CREATE TABLE run (
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     due        INTEGER,           -- when something happens to it by itself
-    priority   INTEGER,           -- its place among attempts that can be claimed
+    line       TEXT,              -- where it waits to be claimed: its concurrency key, or queue, workflow and version
+    priority   INTEGER,           -- its place in that line
     eligible_at INTEGER,
     arrival    INTEGER,
     reservation INTEGER NOT NULL, -- 1: holds a key for a run in another shard
@@ -54,7 +55,7 @@ CREATE TABLE run (
 ) STRICT;
 CREATE INDEX run_by_occupies ON run (occupies) WHERE occupies IS NOT NULL;
 CREATE INDEX run_by_due ON run (shard, due) WHERE due IS NOT NULL;
-CREATE INDEX run_by_ready ON run (shard, priority, eligible_at, arrival) WHERE eligible_at IS NOT NULL;
+CREATE INDEX run_by_line ON run (shard, line, priority, eligible_at, arrival, id) WHERE line IS NOT NULL;
 CREATE INDEX run_by_status ON run (status, id) WHERE status <> 'done';
 CREATE INDEX run_by_parent ON run (parent) WHERE parent IS NOT NULL;
 CREATE INDEX run_by_key ON run (key) WHERE key IS NOT NULL;
