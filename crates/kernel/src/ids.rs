@@ -72,6 +72,12 @@ impl ShardMap {
         ShardId((u32::from(slot.0) * u32::from(self.shards) / u32::from(SLOTS)) as u16)
     }
 
+    /// The first slot that a shard serves.
+    #[must_use]
+    pub fn first_slot(self, shard: ShardId) -> Slot {
+        Slot((u32::from(shard.0) * u32::from(SLOTS)).div_ceil(u32::from(self.shards)) as u16)
+    }
+
     /// How many shards there are.
     #[must_use]
     pub fn count(self) -> u16 {
@@ -282,6 +288,18 @@ impl<'de> Deserialize<'de> for Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shard_serves_its_first_slot_and_not_the_one_before() {
+        for count in [1, 3, 4, 7, 100, SLOTS] {
+            let map = ShardMap::new(count);
+            for shard in map.all() {
+                let first = map.first_slot(shard);
+                assert_eq!(map.home(first), shard);
+                assert!(first.0 == 0 || map.home(Slot(first.0 - 1)) < shard);
+            }
+        }
+    }
 
     #[test]
     fn a_run_id_carries_its_slot_and_sorts_by_time() {

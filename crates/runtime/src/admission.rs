@@ -1,9 +1,11 @@
 //! Admission: callers on any thread give commands to a shard and wait for the answer to be durable.
 
 use std::future::Future;
+use std::sync::{Arc, Weak};
 
-use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{Refusal, RequestId, Slot, Timestamp};
+use abide_kernel::shard::{Answer, Command, Ticket};
+use abide_kernel::{Refusal, RequestId, RunId, Slot, Timestamp};
+use abide_store::Fault;
 
 use crate::driver::Shared;
 use crate::points;
@@ -18,6 +20,9 @@ pub enum Unanswered {
     /// The engine is gone.
     #[error("the engine has stopped; open it again and retry with the same request")]
     Gone,
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(Fault),
     /// The engine answered something that does not fit the question: a bug of ours.
     #[error("expected another kind of answer, found {0}")]
     Unexpected(String),
@@ -38,14 +43,42 @@ pub fn new_request(now: Timestamp) -> RequestId {
     RequestId::new(now, u128::from_le_bytes(bytes))
 }
 
+/// Someone who waits for a run's end, perhaps for months, and may give up: then nothing is kept of them.
+struct Watch {
+    shared: Weak<Shared>,
+    run: RunId,
+    ticket: Ticket,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.core.lock().unwatch(self.run, self.ticket);
+        }
+    }
+}
+
 impl Shared {
     /// Gives a command to the shard of `slot`. The answer comes when it is durable.
-    pub(crate) fn ask(&self, slot: Slot, command: Command) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        slot: Slot,
+        command: Command,
+    ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
         let now = self.clock.now();
-        let receiver = self.core.lock().submit(now, slot, command);
+        let watched = match &command {
+            Command::Watch { run } => Some(*run),
+            _ => None,
+        };
+        let (ticket, receiver) = self.core.lock().submit(now, slot, command);
         points::reach("admitted");
         self.bell.ring();
-        async move { receiver.await.map_err(|_| Unanswered::Gone) }
+        let watch = watched.map(|run| Watch { shared: Arc::downgrade(self), run, ticket });
+        async move {
+            let answer = receiver.await.map_err(|_| Unanswered::Gone);
+            drop(watch);
+            answer
+        }
     }
 
     /// Gives several commands to their shards under one lock, so that they share a commit.
@@ -56,7 +89,7 @@ impl Shared {
         let now = self.clock.now();
         let receivers: Vec<_> = {
             let mut core = self.core.lock();
-            commands.into_iter().map(|(slot, command)| core.submit(now, slot, command)).collect()
+            commands.into_iter().map(|(slot, command)| core.submit(now, slot, command).1).collect()
         };
         self.bell.ring();
         async move {

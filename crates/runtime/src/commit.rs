@@ -1,9 +1,13 @@
 //! Commit: what was gathered is appended, and what became durable leaves.
 
-use abide_kernel::shard::{Batch, Flush, Load, Loaded};
-use abide_kernel::{ShardId, Timestamp, limits};
-use abide_store::{Fault, FaultKind, Store, StoredRun, Verdict};
+use std::time::Instant;
 
+use abide_kernel::shard::{Batch, Flush, Load, Loaded};
+use abide_kernel::{RunId, ShardId, Timestamp, limits};
+use abide_store::{Fault, FaultKind, Store, StoredRun, Verdict};
+use parking_lot::MutexGuard;
+
+use crate::dispatch::Hint;
 use crate::driver::Shared;
 use crate::points;
 
@@ -19,18 +23,36 @@ pub(crate) enum Turn {
 }
 
 impl Shared {
-    /// Loads what is wanted, appends what is gathered, lets out what is durable. One thread at a time.
+    /// Loads what is wanted, appends what is gathered, lets out what is durable, unless another thread is at it.
     pub(crate) fn commit(&self, flush_now: bool) -> Turn {
-        let Some(mut store) = self.store.try_lock() else {
+        let Some(store) = self.store.try_lock() else {
             return Turn::Busy;
         };
-        let loaded = self.load_all(store.as_mut());
+        self.commit_with(store, flush_now)
+    }
+
+    /// The same, after whoever is at it.
+    pub(crate) fn commit_next(&self, flush_now: bool) -> Turn {
+        self.commit_with(self.store.lock(), flush_now)
+    }
+
+    fn commit_with(&self, mut store: MutexGuard<'_, Box<dyn Store>>, flush_now: bool) -> Turn {
+        let mut hints = Vec::new();
+        let turn = self.commit_group(store.as_mut(), flush_now, &mut hints);
+        drop(store);
+        // The notifier is the user's: it may take its time, and ask the engine what it likes.
+        self.hint_all(hints);
+        turn
+    }
+
+    fn commit_group(&self, store: &mut dyn Store, flush_now: bool, hints: &mut Vec<Hint>) -> Turn {
+        let loaded = self.load_all(store);
         let (batches, flushes) = {
             let mut core = self.core.lock();
             if let Some(bug) = core.shards.iter().find_map(|shard| shard.bug().map(str::to_owned)) {
                 drop(core);
                 tracing::error!(%bug, "an invariant does not hold; nothing was written, the shards are opened anew");
-                self.reopen(store.as_mut(), "an invariant does not hold");
+                self.reopen(store, "an invariant does not hold");
                 return Turn::Worked;
             }
             let flush = flush_now || core.behind() >= self.flush_runs;
@@ -41,24 +63,26 @@ impl Shared {
         }
         points::reach("sealed");
         if points::acknowledges_early() && !batches.is_empty() {
-            self.let_out(batches.clone());
+            self.let_out(batches.clone(), hints);
             return if store.append(&batches).is_ok() { Turn::Worked } else { Turn::Idle };
         }
         if !batches.is_empty() {
             match store.append(&batches) {
-                Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Durable) => self.let_out(batches),
+                Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Durable) => {
+                    self.let_out(batches, hints);
+                }
                 Ok(_) => {
-                    self.reopen(store.as_mut(), "another process took a shard over");
+                    self.reopen(store, "another process took a shard over");
                     return Turn::Worked;
                 }
                 Err(fault) => {
-                    self.append_failed(store.as_mut(), &fault);
+                    self.append_failed(store, &fault);
                     return Turn::Worked;
                 }
             }
         }
         for flush in flushes {
-            self.flush(store.as_mut(), &flush);
+            self.flush(store, &flush);
         }
         Turn::Worked
     }
@@ -78,23 +102,23 @@ impl Shared {
     }
 
     /// What became durable leaves: answers to callers, attempts to workers, envelopes to shards.
-    fn let_out(&self, batches: Vec<Batch>) {
+    fn let_out(&self, batches: Vec<Batch>, hints: &mut Vec<Hint>) {
         points::reach("appended");
         let now = self.clock.now();
         let mut outputs = Vec::new();
         let mut answers = Vec::new();
         let mut jobs = Vec::new();
-        let mut hints = Vec::new();
         {
             let mut core = self.core.lock();
+            core.last_change = Instant::now();
             for batch in batches {
                 let index = usize::from(batch.shard.0);
                 core.shards[index].durable(now, batch);
             }
             core.drain_outputs(&mut outputs);
-            self.sort_outputs(&mut core, now, &mut outputs, &mut answers, &mut jobs, &mut hints);
+            self.sort_outputs(&mut core, now, &mut outputs, &mut answers, &mut jobs, hints);
         }
-        self.deliver(answers, jobs, hints);
+        self.deliver(answers, jobs);
         points::reach("released");
     }
 
@@ -111,7 +135,8 @@ impl Shared {
             }
             self.sort_outputs(&mut core, now, &mut outputs, &mut answers, &mut jobs, &mut hints);
         }
-        self.deliver(answers, jobs, hints);
+        self.deliver(answers, jobs);
+        self.hint_all(hints);
         true
     }
 
@@ -139,18 +164,12 @@ impl Shared {
         let index = usize::from(shard.0);
         match load {
             Load::Run(run) => {
-                let loaded = match store.read_run(run) {
-                    Ok(Some(StoredRun { run, head })) => Loaded::Run(Box::new(run), head),
-                    Ok(None) => Loaded::Missing,
-                    Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => Loaded::Corrupt(fault.message),
-                    Err(fault) => return Err(fault),
-                };
-                let loaded = if self.is_damaged(run) { Loaded::Corrupt(self.damage(run)) } else { loaded };
+                let loaded = self.read_loaded(store, run)?;
                 self.core.lock().shards[index].loaded_run(self.clock.now(), run, loaded);
             }
             Load::Key(identity) => {
                 let holder = match store.read_key(&identity)? {
-                    Some(run) => store.read_run(run)?.map(|stored| (stored.run, stored.head)),
+                    Some(run) => Some((run, self.read_loaded(store, run)?)),
                     None => None,
                 };
                 self.core.lock().shards[index].loaded_key(self.clock.now(), &identity, holder);
@@ -167,6 +186,14 @@ impl Shared {
         Ok(())
     }
 
+    /// A run as a shard that asked for it is told.
+    fn read_loaded(&self, store: &mut dyn Store, run: RunId) -> Result<Loaded, Fault> {
+        Ok(match self.read_sound(store, run)? {
+            Some(StoredRun { run, head }) => Loaded::Run(Box::new(run), head),
+            None => self.damage(run).map_or(Loaded::Missing, Loaded::Corrupt),
+        })
+    }
+
     /// An append failed. What was gathered is dropped with everything that hangs on it, and the shards are opened
     /// anew; after a failed sync the engine stops for good.
     fn append_failed(&self, store: &mut dyn Store, fault: &Fault) {
@@ -178,9 +205,13 @@ impl Shared {
     }
 
     fn reopen(&self, store: &mut dyn Store, why: &str) {
+        // Everybody waits for the lock meanwhile, which is not what the watchdog looks for.
+        self.role.set_recovering(true);
         let mut core = self.core.lock();
-        if let Err(fault) = self.open_shards(store, &mut core) {
-            drop(core);
+        let opened = self.open_shards(store, &mut core);
+        drop(core);
+        self.role.set_recovering(false);
+        if let Err(fault) = opened {
             self.close(&format!("{why}; opening the shards anew failed: {fault}"));
         }
     }
@@ -200,7 +231,7 @@ impl Shared {
             let _ = waiter
                 .send(abide_kernel::shard::Answer::Refused(abide_kernel::Refusal::Closed { reason: reason.into() }));
         }
-        self.stopped.notify_waiters();
+        self.attempt_ended.notify_waiters();
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -27,7 +27,11 @@ impl Shared {
         core.finished(claim);
         core.fill(now);
         let hand_over = self.should_hand_over(&core);
+        let draining = core.draining;
         drop(core);
+        if draining {
+            self.attempt_ended.notify_waiters();
+        }
         if hand_over {
             self.writer.ring();
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use abide_kernel::shard::{Answer, Batch, Command, Flush, Load, Output, Ticket, WorkerId};
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{ClaimId, Refusal, Shard, ShardId, ShardMap, Slot, Timestamp, TokenHash};
+use abide_kernel::{ClaimId, Refusal, RunId, Shard, ShardId, ShardMap, Slot, Timestamp, TokenHash};
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
@@ -92,19 +92,31 @@ impl Core {
     }
 
     /// Gives a command to its shard; the answer comes by the receiver once it may leave.
-    pub(crate) fn submit(&mut self, now: Timestamp, slot: Slot, command: Command) -> oneshot::Receiver<Answer> {
+    pub(crate) fn submit(
+        &mut self,
+        now: Timestamp,
+        slot: Slot,
+        command: Command,
+    ) -> (Ticket, oneshot::Receiver<Answer>) {
         let (sender, receiver) = oneshot::channel();
         if let Some(reason) = &self.closed {
             // The receiver is at hand, so that this cannot fail.
             let _ = sender.send(Answer::Refused(Refusal::Closed { reason: reason.clone() }));
-            return receiver;
+            return (NOBODY, receiver);
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.waiters.insert(ticket, sender);
         self.shard(slot).submit(now, ticket, command);
         self.fill(now);
-        receiver
+        (ticket, receiver)
+    }
+
+    /// Forgets one who waited for a run's end; nothing is left of one who was told.
+    pub(crate) fn unwatch(&mut self, run: RunId, ticket: Ticket) {
+        if self.waiters.remove(&ticket).is_some() && self.closed.is_none() {
+            self.shard(run.slot()).unwatch(run, ticket);
+        }
     }
 
     /// Lets free workers claim what is ready, so that the claims ride in the batch that is being gathered.
@@ -131,6 +143,11 @@ impl Core {
     /// How many attempts local workers have claimed, begun or not.
     pub(crate) fn running(&self) -> usize {
         self.pools.iter().map(|pool| pool.running).sum()
+    }
+
+    /// How many attempts an engine that stops waits for: without a store, only those that have begun.
+    pub(crate) fn unfinished(&self) -> usize {
+        if self.closed.is_some() { self.executing.len() } else { self.running() }
     }
 
     /// Lets everything happen that is due.

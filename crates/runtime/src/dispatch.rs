@@ -68,7 +68,7 @@ impl Shared {
     }
 
     /// Hands over what was sorted.
-    pub(crate) fn deliver(&self, answers: Vec<Reply>, jobs: Vec<Job>, hints: Vec<Hint>) {
+    pub(crate) fn deliver(&self, answers: Vec<Reply>, jobs: Vec<Job>) {
         if !jobs.is_empty() {
             self.steps.push_all(jobs);
             self.bell.ring();
@@ -77,12 +77,15 @@ impl Shared {
             // Whoever asked may have gone; the fact stands all the same.
             let _ = waiter.send(answer);
         }
+    }
+
+    /// Gives hints to the notifier. A hint that fails takes nothing back.
+    pub(crate) fn hint_all(&self, hints: Vec<Hint>) {
         for (run, intent, queue) in hints {
             self.hint(run, &intent, &queue);
         }
     }
 
-    /// Gives a hint to the notifier. A hint that fails takes nothing back.
     fn hint(&self, run: RunId, intent: &Scheduled, queue: &str) {
         let Some(notifier) = &self.notifier else { return };
         // The notifier is the user's: what it does must not keep the engine from going on.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use abide_kernel::explain::Explanation;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{Row, Run, RunId, Slot, Str, Timestamp, TokenHash};
+use abide_kernel::{Row, Run, RunId, Slot, Str, Timestamp, TokenHash, limits};
 use abide_store::{Fault, Filter, Listed, Page, Reader, Stats, Store};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -30,6 +30,9 @@ use crate::writer::{self, Writer};
 
 /// How long the end of an engine waits for its threads: one that a step blocks for ever must not keep its owner.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Commits that the end of an engine may take to give back what was handed out last.
+const LAST_COMMITS: usize = 8;
 
 /// Steps polled in a row before the driver looks at the time and at what callers have asked.
 const JOBS_IN_A_ROW: usize = 1_024;
@@ -54,7 +57,8 @@ pub(crate) struct Shared {
     pub(crate) flush_runs: usize,
     flush_quiet: Duration,
     pub(crate) damaged: Mutex<HashMap<RunId, String>>,
-    pub(crate) stopped: Notify,
+    /// Rung whenever a local attempt of an engine that stops has ended, or will not.
+    pub(crate) attempt_ended: Notify,
     stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     handle: Handle,
@@ -121,12 +125,12 @@ impl Engine {
             node: config.node.into(),
             process,
             token,
-            lease: config.lease,
+            lease: config.lease.max(Duration::from_millis(limits::LEASE_MS_MIN)),
             clock: config.clock,
             flush_runs: config.flush_runs,
             flush_quiet: config.flush_quiet,
             damaged: Mutex::new(HashMap::new()),
-            stopped: Notify::new(),
+            attempt_ended: Notify::new(),
             stopping: AtomicBool::new(false),
             threads: Mutex::new(Vec::new()),
             handle,
@@ -193,9 +197,9 @@ impl Engine {
     /// Runs that match, newest first.
     ///
     /// # Errors
-    /// When the store cannot be read.
-    pub fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
-        self.shared.list(filter, page)
+    /// When the store cannot be read, or the engine has stopped.
+    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Unanswered> {
+        self.shared.list(filter, page).await
     }
 
     /// Sizes and counts of the store.
@@ -228,15 +232,13 @@ impl Engine {
     /// engine's threads. What was still executing runs again when the store is opened next.
     pub async fn stop(&self, limit: Duration) -> Stopped {
         self.shared.core.lock().draining = true;
-        let deadline = Instant::now() + limit;
-        let mut abandoned = self.shared.core.lock().running();
-        while abandoned > 0 && Instant::now() < deadline {
-            // Attempts end at their own pace; the engine has no event for "all have ended" that outlives a stop.
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            abandoned = self.shared.core.lock().running();
-        }
         let shared = self.shared.clone();
-        let ended = tokio::task::spawn_blocking(move || shared.shut_down("the engine was stopped"));
+        // On the engine's own handle: whoever calls may not be inside a runtime at all.
+        let drained = self.shared.handle.spawn(async move { tokio::time::timeout(limit, shared.drained()).await });
+        let _ = drained.await;
+        let abandoned = self.shared.core.lock().unfinished();
+        let shared = self.shared.clone();
+        let ended = self.shared.handle.spawn_blocking(move || shared.shut_down("the engine was stopped"));
         let _ = ended.await;
         Stopped { abandoned }
     }
@@ -249,6 +251,17 @@ impl Drop for Engine {
 }
 
 impl Shared {
+    /// Waits until no attempt executes any more.
+    async fn drained(&self) {
+        loop {
+            let ended = self.attempt_ended.notified();
+            if self.core.lock().unfinished() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     /// Ends the threads and closes the store; a second call finds nothing to do.
     fn shut_down(&self, reason: &str) {
         if self.stopping.swap(true, Ordering::AcqRel) {
@@ -273,13 +286,19 @@ impl Shared {
                 tracing::warn!("a step holds its thread; the engine ends without it");
             }
         }
-        if self.core.lock().closed.is_none() {
-            self.give_back_unbegun();
-            self.commit(true);
-            let mut store = self.store.lock();
-            if let Err(fault) = store.close() {
-                tracing::warn!(%fault, "the store could not be closed in good order; nothing is lost");
+        // A commit may hand out what was claimed before the drain: it is given back, which is another commit.
+        for _ in 0..LAST_COMMITS {
+            if self.core.lock().closed.is_some() {
+                break;
             }
+            self.give_back_unbegun();
+            self.commit_next(true);
+            if self.steps.is_empty() && !self.core.lock().wants_append() {
+                break;
+            }
+        }
+        if let Err(fault) = self.store.lock().close() {
+            tracing::warn!(%fault, "the store could not be closed in good order; nothing is lost");
         }
         self.close(reason);
     }
@@ -316,6 +335,8 @@ impl Shared {
             if turn == Turn::Worked || let_out || !self.steps.is_empty() {
                 continue;
             }
+            // Whoever is at the store rings when it is free: until then there is nothing to be done about index rows.
+            let quiet = quiet.filter(|_| turn == Turn::Idle);
             let most = [due, quiet].into_iter().flatten().min();
             self.role.set_idle(true);
             self.bell.wait(most);
@@ -327,12 +348,11 @@ impl Shared {
 
     /// How long until index rows should be written because nothing else happens; `None` when none are behind.
     fn flush_due(&self) -> Option<Duration> {
-        let mut core = self.core.lock();
+        let core = self.core.lock();
         if core.behind() == 0 || core.closed.is_some() {
             return None;
         }
         if core.wants_append() {
-            core.last_change = Instant::now();
             return Some(self.flush_quiet);
         }
         Some(self.flush_quiet.saturating_sub(core.last_change.elapsed()))

@@ -1,5 +1,8 @@
 //! Inspection: what is asked from outside, answered from memory and the store together.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use abide_kernel::explain::{Explanation, Service, explain};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Refusal, Row, Run, RunId, Seq, Str};
@@ -23,7 +26,7 @@ pub struct Metrics {
 
 impl Shared {
     /// The run as it stands, and the position of its last row.
-    pub(crate) async fn show(&self, run: RunId) -> Result<(Run, Seq), Unanswered> {
+    pub(crate) async fn show(self: &Arc<Self>, run: RunId) -> Result<(Run, Seq), Unanswered> {
         loop {
             match self.ask(run.slot(), Command::Show { run }).await? {
                 Answer::Run(run, head) => return Ok((*run, head)),
@@ -35,13 +38,13 @@ impl Shared {
     }
 
     /// The run's journal from a revision on.
-    pub(crate) async fn journal(&self, run: RunId, from: u64) -> Result<Vec<Row>, Unanswered> {
+    pub(crate) async fn journal(self: &Arc<Self>, run: RunId, from: u64) -> Result<Vec<Row>, Unanswered> {
         let (_, head) = self.show(run).await?;
         self.reader.lock().journal(run, head, from).map_err(|fault| corrupt(run, &fault))
     }
 
     /// Why the run does not move, seen from its shard and from the workers of this process.
-    pub(crate) async fn explain(&self, run: RunId) -> Result<Explanation, Unanswered> {
+    pub(crate) async fn explain(self: &Arc<Self>, run: RunId) -> Result<Explanation, Unanswered> {
         let (shown, _) = self.show(run).await?;
         let queues: Vec<Str> = self.pools.iter().map(|pool| pool.queue.as_str().into()).collect();
         let mut around = self.core.lock().shard(run.slot()).surroundings(run);
@@ -50,23 +53,40 @@ impl Shared {
     }
 
     /// Runs that match, newest first: index rows, and what has changed since they were written.
-    pub(crate) fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
+    pub(crate) async fn list(self: &Arc<Self>, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Unanswered> {
         // Memory first: a run that is flushed in between is then seen twice, not missed.
-        let unflushed: Vec<Listed> = {
-            let core = self.core.lock();
-            let records = core.shards.iter().flat_map(|shard| shard.unflushed());
-            records.filter(|record| !record.reservation).map(|record| Listed::from(&record)).collect()
-        };
+        let (newer, gone) = self.unflushed().await?;
         // A stored row may stand for a run that no longer matches, so as many more are read as memory overrides.
-        let wider = Page { most: page.most + unflushed.len(), before: page.before };
-        let stored = self.reader.lock().list(filter, &wider)?;
-        let overridden = |listed: &Listed| unflushed.iter().any(|newer| newer.run == listed.run);
-        let mut all: Vec<Listed> = stored.into_iter().filter(|listed| !overridden(listed)).collect();
+        let overridden = newer.len() + gone.len();
+        let wider = Page { most: page.most.saturating_add(overridden), before: page.before };
+        let stored = self.reader.lock().list(filter, &wider).map_err(Unanswered::Store)?;
+        let current = |listed: &Listed| !newer.contains_key(&listed.run) && !gone.contains(&listed.run);
+        let mut all: Vec<Listed> = stored.into_iter().filter(current).collect();
         let wanted = |listed: &&Listed| filter.matches(listed) && page.before.is_none_or(|before| listed.run < before);
-        all.extend(unflushed.iter().filter(wanted).cloned());
+        all.extend(newer.values().filter(wanted).cloned());
         all.sort_by_key(|listed| std::cmp::Reverse(listed.run));
         all.truncate(page.most);
         Ok(all)
+    }
+
+    /// What the index rows of all shards do not say yet: runs that changed, and runs that are gone.
+    async fn unflushed(self: &Arc<Self>) -> Result<(BTreeMap<RunId, Listed>, BTreeSet<RunId>), Unanswered> {
+        let (mut newer, mut gone) = (BTreeMap::new(), BTreeSet::new());
+        let map = self.core.lock().map;
+        for slot in map.all().map(|shard| map.first_slot(shard)) {
+            let unflushed = loop {
+                match self.ask(slot, Command::Unflushed).await? {
+                    Answer::Unflushed(unflushed) => break unflushed,
+                    Answer::Refused(Refusal::Unknown) => {}
+                    Answer::Refused(refusal) => return Err(refusal.into()),
+                    other => return Err(Unanswered::unexpected(&other)),
+                }
+            };
+            let records = unflushed.records.iter().filter(|record| !record.reservation);
+            newer.extend(records.map(|record| (record.run, Listed::from(record))));
+            gone.extend(unflushed.gone);
+        }
+        Ok((newer, gone))
     }
 
     pub(crate) fn stats(&self) -> Result<Stats, Fault> {

@@ -1,11 +1,11 @@
 //! Recovery: shards are opened from their index rows and the log after them. Without index rows the log alone is
 //! enough, and takes longer.
 
-use abide_kernel::shard::{Config as ShardConfig, LinePlace, Windows, Worker};
+use abide_kernel::shard::{Command, Config as ShardConfig, LinePlace, Windows, Worker};
 use abide_kernel::{Claimant, Row, Run, RunId, Seq, Shard, ShardId, Timestamp, limits};
 use abide_store::{Fault, FaultKind, Filter, Page, Store, StoredRun};
 
-use crate::core::{Core, PoolState};
+use crate::core::{Core, NOBODY, PoolState};
 use crate::driver::Shared;
 use crate::points;
 
@@ -46,6 +46,7 @@ impl Shared {
             }
             core.shards.push(shard);
         }
+        self.give_back_undelivered(core);
         for id in core.map.all() {
             for envelope in store.read_envelopes(id, usize::MAX / 2)? {
                 core.shards[usize::from(id.0)].receive(self.now(), envelope);
@@ -55,6 +56,18 @@ impl Shared {
         points::reach("opened");
         self.bell.ring();
         Ok(())
+    }
+
+    /// Gives back claims of this process that no worker of it executes: they were written, and never handed out.
+    fn give_back_undelivered(&self, core: &mut Core) {
+        for index in 0..core.shards.len() {
+            for claim in core.shards[index].local_claims() {
+                if !core.executing.contains_key(&claim) {
+                    let command = Command::GiveBack { claim, token: self.token };
+                    core.shards[index].submit(self.now(), NOBODY, command);
+                }
+            }
+        }
     }
 
     fn worker(&self, queue: &str) -> Worker {
@@ -118,7 +131,7 @@ impl Shared {
             if shard.behind() >= FOLDED_RUNS_MAX
                 && let Some(mut flush) = shard.flush()
             {
-                flush.through = after;
+                flush.through = flush.through.min(after);
                 store.flush(&flush)?;
                 shard.flushed();
             }
@@ -135,6 +148,7 @@ impl Shared {
             self.adopt(store, shard, row.run)?;
         }
         if let Err(found) = shard.replay(row) {
+            shard.hold_watermark(row.seq);
             shard.set_aside(row.run);
             self.set_aside(row.run, found);
         }
@@ -146,6 +160,7 @@ impl Shared {
     fn fold_damage(&self, shard: &mut Shard, fault: Fault) -> Result<Seq, Fault> {
         match fault.kind {
             FaultKind::Corrupt { run, position: Some((_, seq)) } => {
+                shard.hold_watermark(seq);
                 match run {
                     Some(run) => {
                         shard.set_aside(run);
@@ -209,7 +224,8 @@ impl Shared {
         self.damaged.lock().contains_key(&run)
     }
 
-    pub(crate) fn damage(&self, run: RunId) -> String {
-        self.damaged.lock().get(&run).cloned().unwrap_or_default()
+    /// What is wrong with a run's record, if something is.
+    pub(crate) fn damage(&self, run: RunId) -> Option<String> {
+        self.damaged.lock().get(&run).cloned()
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Role {
     beats: AtomicU64,
     /// Whether the driver sleeps because there is nothing to do.
     idle: AtomicBool,
+    /// Whether the shards are being opened anew, for which everybody waits.
+    recovering: AtomicBool,
     asleep: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
@@ -47,6 +49,11 @@ impl Role {
         }
     }
 
+    /// The shards are about to be opened anew, or have been.
+    pub(crate) fn set_recovering(&self, recovering: bool) {
+        self.recovering.store(recovering, Ordering::Release);
+    }
+
     /// Wakes the watchdog for good.
     pub(crate) fn stop(&self) {
         drop(self.lock.lock());
@@ -68,7 +75,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
             idle_looks += 1;
         } else {
             idle_looks = 0;
-            if beats == last {
+            if beats == last && !shared.role.recovering.load(Ordering::Acquire) {
                 hand_over(shared);
             }
         }

@@ -52,7 +52,7 @@ pub(crate) fn write(shared: &Arc<Shared>) {
     while !shared.is_stopping() {
         shared.writer.bell.wait(None);
         shared.writer.busy.store(true, Ordering::Release);
-        while !shared.is_stopping() && shared.commit(false) == Turn::Worked {
+        while !shared.is_stopping() && shared.commit_next(false) == Turn::Worked {
             // Small rests are left to gather: the driver rings again at half, or when it is quiet.
             let quiet = shared.steps.is_empty();
             let core = shared.core.lock();

@@ -44,9 +44,9 @@ impl Client {
     /// Runs that match, newest first.
     ///
     /// # Errors
-    /// When the store cannot be read.
-    pub fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, ClientError> {
-        Ok(self.engine.list(filter, page)?)
+    /// When the store cannot be read, or the engine has stopped.
+    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, ClientError> {
+        Ok(self.engine.list(filter, page).await?)
     }
 
     /// Sizes and counts of the store.

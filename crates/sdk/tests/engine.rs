@@ -158,7 +158,7 @@ async fn a_cascade_ends_the_children() {
         let mut filter = Filter::default();
         filter.parent = Some(run.id());
         filter.statuses = vec![Status::AwaitingSignal];
-        let found = client.list(&filter, &Page::default()).unwrap();
+        let found = client.list(&filter, &Page::default()).await.unwrap();
         if found.len() == 3 {
             break found;
         }
@@ -273,7 +273,7 @@ async fn a_listing_is_complete_and_in_pages() {
     let mut page = Page { most: 10, before: None };
     let mut found = Vec::new();
     loop {
-        let listed = client.list(&Filter::default(), &page).unwrap();
+        let listed = client.list(&Filter::default(), &page).await.unwrap();
         let Some(last) = listed.last() else { break };
         page.before = Some(last.run);
         found.extend(listed.iter().map(|listed| listed.run));

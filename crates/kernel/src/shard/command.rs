@@ -133,6 +133,8 @@ pub enum Command {
         /// The run.
         run: RunId,
     },
+    /// Tell me what the store's index rows do not say yet.
+    Unflushed,
     /// Show me the run as it stands.
     Show {
         /// The run.
@@ -141,11 +143,11 @@ pub enum Command {
 }
 
 impl Command {
-    /// The run that must be in memory before the command can be decided; `None` for a start.
+    /// The run that must be in memory before the command can be decided, if it is about one.
     #[must_use]
     pub fn run(&self) -> Option<RunId> {
         match self {
-            Self::Start { .. } => None,
+            Self::Start { .. } | Self::Unflushed => None,
             Self::Signal { run, .. }
             | Self::Complete { run, .. }
             | Self::Fail { run, .. }
@@ -190,8 +192,19 @@ pub enum Answer {
     Ended(Box<Ending>),
     /// To a show: the run, and the position of its last row.
     Run(Box<Run>, Seq),
+    /// What the store's index rows do not say yet.
+    Unflushed(Unflushed),
     /// No.
     Refused(Refusal),
+}
+
+/// What the store's index rows do not say yet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unflushed {
+    /// Runs that changed, without their folded state.
+    pub records: Vec<Record>,
+    /// Runs that were purged.
+    pub gone: Vec<RunId>,
 }
 
 /// How a run ended.
@@ -339,7 +352,7 @@ pub struct Flush {
 }
 
 /// A run's index row: what finds it again, and its folded state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The run.
     pub run: RunId,

@@ -79,7 +79,14 @@ impl Shard {
         self.flushing = dirty;
         let purged = mem::take(&mut self.purged);
         self.purging.clone_from(&purged);
-        Some(Flush { shard: self.config.id, epoch: self.config.epoch, through: self.sealed, records, purged })
+        let through = self.damaged_at.map_or(self.sealed, |damaged| self.sealed.min(Seq(damaged.0.saturating_sub(1))));
+        Some(Flush { shard: self.config.id, epoch: self.config.epoch, through, records, purged })
+    }
+
+    /// A row of the log is damaged: index rows never count as complete beyond it, so that every later opening meets it
+    /// too.
+    pub fn hold_watermark(&mut self, damaged: Seq) {
+        self.damaged_at = Some(self.damaged_at.map_or(damaged, |first| first.min(damaged)));
     }
 
     /// The last flush is durable: runs that nobody needs leave memory.

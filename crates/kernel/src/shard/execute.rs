@@ -27,7 +27,7 @@ impl Shard {
             return self.answer(ticket, Answer::Refused(Refusal::NotFound { run: id }));
         }
         let decided = match command {
-            Command::Start { .. } => return,
+            Command::Start { .. } | Command::Unflushed => return,
             Command::Complete { completing, .. } => complete::decide(run, &completing, now),
             Command::Fail { failing, .. } => fail::decide(run, &failing, now),
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),

@@ -11,7 +11,7 @@ use super::resident::Resident;
 use super::{Answer, Command, LinePlace, Load, Shard, Ticket};
 use crate::limits::WAITING_COMMANDS_MAX;
 use crate::transition::{expire, heartbeat};
-use crate::{Phase, Refusal, Row, Run, RunId, Seq, Timestamp};
+use crate::{ClaimId, Phase, Refusal, Row, Run, RunId, Seq, Timestamp};
 
 /// A command that waits for a run or key.
 #[derive(Debug)]
@@ -93,21 +93,31 @@ impl Shard {
         self.pump();
     }
 
-    /// The store's answer to a load of a key: the run that occupies it, if there is one.
-    pub fn loaded_key(&mut self, now: Timestamp, identity: &str, holder: Option<(Run, Seq)>) {
+    /// The store's answer to a load of a key: the run that occupies it, if there is one. While its record is damaged,
+    /// nobody knows whether the key is free.
+    pub fn loaded_key(&mut self, now: Timestamp, identity: &str, holder: Option<(RunId, Loaded)>) {
         self.advance(now);
-        if let Some((run, head)) = holder
-            && !self.keys.contains_key(identity)
-        {
-            self.visitors.push(run.id);
-            self.adopt(run, head);
-        }
+        let corrupt = match holder.filter(|_| !self.keys.contains_key(identity)) {
+            Some((_, Loaded::Run(run, head))) => {
+                self.visitors.push(run.id);
+                self.adopt(*run, head);
+                None
+            }
+            Some((run, Loaded::Corrupt(found))) => Some((run, found)),
+            Some((_, Loaded::Missing)) | None => None,
+        };
         for Waiting { ticket, command } in self.waiting_keys.remove(identity).unwrap_or_default() {
-            if let Command::Start { request, spec } = command {
-                self.start_keyed(ticket, request, spec);
+            match (&corrupt, command) {
+                (Some((run, found)), _) => {
+                    let refusal = Refusal::Corrupt { run: *run, found: found.clone() };
+                    self.answer(ticket, Answer::Refused(refusal));
+                }
+                (None, Command::Start { request, spec }) => self.start_keyed(ticket, request, spec),
+                (None, _) => {}
             }
         }
-        self.consume_inbound(&Known::Key(identity));
+        let known = corrupt.as_ref().map_or(Known::Key(identity), |(_, found)| Known::CorruptKey(identity, found));
+        self.consume_inbound(&known);
         self.pump();
     }
 
@@ -223,6 +233,23 @@ impl Shard {
         let transition = expire::decide_process_lost(&resident.run, &self.config.process, &self.config.node);
         self.transact(id, transition);
         self.pump();
+    }
+
+    /// The claims that local workers of this process hold.
+    #[must_use]
+    pub fn local_claims(&self) -> Vec<ClaimId> {
+        let mut claims = Vec::new();
+        for (id, resident) in &self.runs {
+            for cursor in &resident.run.cursors {
+                if let Phase::Claimed(claim) = &cursor.phase
+                    && cursor.claimant.as_ref().is_some_and(|by| by.process.as_ref() == Some(&self.config.process))
+                {
+                    claims.push(ClaimId { run: *id, number: claim.number });
+                }
+            }
+        }
+        claims.sort();
+        claims
     }
 
     /// Every run in memory that holds a claim.

@@ -17,6 +17,8 @@ pub(super) enum Known<'a> {
     Corrupt(RunId, &'a str),
     /// Whoever occupies this key is in memory now, or nobody does.
     Key(&'a str),
+    /// The record of whoever occupies this key is damaged.
+    CorruptKey(&'a str, &'a str),
 }
 
 impl Known<'_> {
@@ -25,7 +27,19 @@ impl Known<'_> {
     }
 
     fn is_key(&self, identity: &str) -> bool {
-        matches!(self, Self::Key(known) if *known == identity)
+        matches!(self, Self::Key(known) | Self::CorruptKey(known, _) if *known == identity)
+    }
+
+    /// What is wrong with the record that a message needs, if that is what was found.
+    fn damage(&self, message: &Message) -> Option<&str> {
+        match (self, message) {
+            (Self::Corrupt(run, found), _) => (message.target() == Some(*run)).then_some(*found),
+            (Self::CorruptKey(identity, found), Message::AdmitChild { started, .. }) => {
+                let key = started.spec.key.as_ref()?;
+                (started.spec.key_identity(&key.key) == *identity).then_some(*found)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -78,12 +92,9 @@ impl Shard {
                 };
                 self.config.consumed[sender] = envelope.number;
                 self.note_consumed(envelope.from, envelope.number);
-                if let (Known::Corrupt(run, found), Some(target)) = (known, envelope.message.target())
-                    && *run == target
-                {
-                    self.batch.dead.push(DeadEnvelope { envelope, reason: (*found).into() });
-                } else {
-                    self.obey(envelope.message);
+                match known.damage(&envelope.message) {
+                    Some(found) => self.batch.dead.push(DeadEnvelope { reason: found.into(), envelope }),
+                    None => self.obey(envelope.message),
                 }
             }
         }

@@ -108,6 +108,8 @@ pub struct Shard {
     gone: Map<RunId, ()>,
     /// Children whose admission waits for their key, and that are known not to have begun.
     absent: Map<RunId, ()>,
+    /// The first row of the log that is damaged, of those that were read.
+    damaged_at: Option<Seq>,
     bug: Option<String>,
 }
 
@@ -149,6 +151,7 @@ impl Shard {
             purging: Vec::new(),
             gone: Map::default(),
             absent: Map::default(),
+            damaged_at: None,
             bug: None,
             config,
         }
@@ -171,6 +174,10 @@ impl Shard {
         self.advance(now);
         match command {
             Command::Start { request, spec } => self.start(Some(ticket), request, spec),
+            Command::Unflushed => {
+                let answer = Answer::Unflushed(self.unflushed());
+                self.answer(Some(ticket), answer);
+            }
             command => self.execute_or_load(Some(ticket), command),
         }
         self.pump();
@@ -268,10 +275,25 @@ impl Shard {
         self.dirty.retain(|dirty| *dirty != run);
     }
 
-    /// The index rows of runs that changed and are not written yet.
-    #[must_use]
-    pub fn unflushed(&self) -> Vec<Record> {
-        self.dirty.iter().filter_map(|id| self.runs.get(id)).map(|resident| resident.record()).collect()
+    /// What has changed since index rows were written, or is being written.
+    fn unflushed(&self) -> Unflushed {
+        let mut ids: Vec<RunId> = self.dirty.iter().chain(&self.flushing).copied().collect();
+        ids.sort();
+        ids.dedup();
+        let records = ids.iter().filter_map(|id| self.runs.get(id)).map(|resident| resident.index_row()).collect();
+        let mut gone: Vec<RunId> = self.gone.keys().copied().collect();
+        gone.sort();
+        Unflushed { records, gone }
+    }
+
+    /// Whoever asked with this ticket to be told of the run's end no longer wants to know.
+    pub fn unwatch(&mut self, run: RunId, ticket: Ticket) {
+        if let Some(tickets) = self.watchers.get_mut(&run) {
+            tickets.retain(|watching| *watching != ticket);
+            if tickets.is_empty() {
+                self.watchers.remove(&run);
+            }
+        }
     }
 
     /// How many runs are in memory.

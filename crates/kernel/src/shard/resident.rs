@@ -145,8 +145,13 @@ impl Resident {
         serde_json::to_vec(&self.run).unwrap_or_default()
     }
 
-    /// The run's index row.
+    /// The run's index row with its folded state.
     pub(crate) fn record(&self) -> Record {
+        Record { checkpoint: self.checkpoint(), ..self.index_row() }
+    }
+
+    /// The run's index row without its folded state.
+    pub(crate) fn index_row(&self) -> Record {
         let run = &self.run;
         let spec = &run.started.spec;
         // Of the run and not of the key index: a run that is only being folded stands in no index yet.
@@ -176,7 +181,7 @@ impl Resident {
             due: run.next_due(),
             ready,
             reservation: run.is_reservation(),
-            checkpoint: self.checkpoint(),
+            checkpoint: alloc::vec::Vec::new(),
         }
     }
 }

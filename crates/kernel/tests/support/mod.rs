@@ -252,7 +252,7 @@ impl World {
     pub fn submit(&mut self, command: Command) -> Ticket {
         let shard = match &command {
             Command::Start { request, spec } => self.map.home(spec.admission_slot(*request)),
-            other => self.map.home(other.run().expect("a run").slot()),
+            other => other.run().map_or(ShardId(0), |run| self.map.home(run.slot())),
         };
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
@@ -358,7 +358,8 @@ impl World {
             }
             Load::Key(identity) => {
                 let holder = disk.index.values().find(|record| record.occupies.as_deref() == Some(&identity));
-                shard.loaded_key(self.now, &identity, holder.map(|record| (fold_of(disk, record), record.head)));
+                let loaded = |record: &Record| Loaded::Run(Box::new(fold_of(disk, record)), record.head);
+                shard.loaded_key(self.now, &identity, holder.map(|record| (record.run, loaded(record))));
             }
             Load::Due { from } => {
                 let (page, more) = due_page(disk, from);

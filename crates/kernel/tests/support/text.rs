@@ -170,6 +170,7 @@ impl Aliases {
                 format!("{} ended {}{result}{error}", self.of(ending.run), ending.status)
             }
             Answer::Run(run, _) => self.run(run),
+            Answer::Unflushed(unflushed) => format!("{} unflushed", unflushed.records.len()),
             Answer::Refused(refusal) => format!("refused {}", refusal.code()),
         }
     }

@@ -149,7 +149,7 @@ async fn feed(client: &Client) -> Result<()> {
     filter.statuses = vec![Status::AwaitingSignal];
     let mut page = Page { most: 200, before: None };
     loop {
-        let runs = client.list(&filter, &page)?;
+        let runs = client.list(&filter, &page).await?;
         let Some(last) = runs.last() else { return Ok(()) };
         page.before = Some(last.run);
         for listed in &runs {
@@ -167,7 +167,7 @@ async fn drain(client: &Client) -> Result<()> {
     filter.statuses = Status::ALL.into_iter().filter(|status| !status.is_terminal()).collect();
     loop {
         feed(client).await?;
-        let open = client.list(&filter, &Page { most: 1, before: None })?;
+        let open = client.list(&filter, &Page { most: 1, before: None }).await?;
         let Some(first) = open.first() else { return Ok(()) };
         let ended = client.run(first.run);
         let _ = tokio::time::timeout(Duration::from_secs(20), ended.result::<serde_json::Value>())
