@@ -32,6 +32,7 @@ enum Op {
     Signal(u8, u8),
     Cancel(u8, u8),
     Child(u8, u8),
+    Compact(u8),
     Purge(u8),
     Requeue(u8),
     Discard(u8),
@@ -60,6 +61,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (n(), n()).prop_map(|(a, b)| Op::Signal(a, b)),
         1 => (n(), n()).prop_map(|(a, b)| Op::Cancel(a, b)),
         1 => (n(), n()).prop_map(|(a, b)| Op::Child(a, b)),
+        1 => n().prop_map(Op::Compact),
         1 => n().prop_map(Op::Purge),
         1 => n().prop_map(Op::Requeue),
         1 => n().prop_map(Op::Discard),
@@ -244,6 +246,7 @@ impl Play {
                     outcome: Arc::new(outcome(*b)),
                     consume: if b & 128 == 0 { Consume::Presented } else { Consume::ByName },
                     error: None,
+                    compact_after: (b % 5 == 0).then_some(4),
                 };
                 self.completions.push((run, completing.clone()));
                 Command::Complete { run, completing }
@@ -297,6 +300,7 @@ impl Play {
                 };
                 Command::StartChild { run, starting: Box::new(starting) }
             }
+            Op::Compact(n) => Command::Compact { run: self.run(*n)? },
             Op::Purge(n) => Command::Purge { run: self.run(*n)? },
             Op::Requeue(n) => Command::Requeue { run: self.run(*n)? },
             Op::Discard(n) => Command::Discard { run: self.run(*n)? },

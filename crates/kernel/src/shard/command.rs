@@ -116,6 +116,11 @@ pub enum Command {
         /// The run.
         run: RunId,
     },
+    /// Let a run's journal begin anew with the run as it stands: what was before it may go.
+    Compact {
+        /// The run.
+        run: RunId,
+    },
     /// Remove a terminal run.
     Purge {
         /// The run.
@@ -156,6 +161,7 @@ impl Command {
             | Self::Notified { run, .. }
             | Self::Requeue { run }
             | Self::Discard { run }
+            | Self::Compact { run }
             | Self::Purge { run }
             | Self::Recover { run, .. }
             | Self::Watch { run }
@@ -314,8 +320,10 @@ pub struct Flush {
     pub through: Seq,
     /// Runs that changed.
     pub records: Vec<Record>,
-    /// Runs that were purged.
+    /// Runs that were purged, and the position of the row that says so: all their rows before it are emptied.
     pub purged: Vec<(RunId, Seq)>,
+    /// Runs that were compacted, and the position of the row that says so: all their rows before it are emptied.
+    pub compacted: Vec<(RunId, Seq)>,
 }
 
 /// A run's index row: what finds it again, and its folded state.

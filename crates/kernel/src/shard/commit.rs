@@ -70,16 +70,19 @@ impl Shard {
         }
         let dirty = mem::take(&mut self.dirty);
         let mut records = alloc::vec::Vec::with_capacity(dirty.len());
+        let mut compacted = alloc::vec::Vec::new();
         for id in &dirty {
             if let Some(resident) = self.runs.get_mut(id) {
                 resident.dirty = false;
+                compacted.extend(resident.compacted.take().map(|seq| (*id, seq)));
                 records.push(resident.record());
             }
         }
         self.flushing = dirty;
         let purged = mem::take(&mut self.purged);
         self.purging.clone_from(&purged);
-        Some(Flush { shard: self.config.id, epoch: self.config.epoch, through: self.sealed, records, purged })
+        let (shard, epoch) = (self.config.id, self.config.epoch);
+        Some(Flush { shard, epoch, through: self.sealed, records, purged, compacted })
     }
 
     /// The last flush is durable: runs that nobody needs leave memory.

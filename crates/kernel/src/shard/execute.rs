@@ -3,9 +3,10 @@
 use alloc::boxed::Box;
 
 use super::{Answer, Command, Ending, Shard, Ticket};
+use crate::transition::complete::Completing;
 use crate::transition::{
-    Transition, anomaly, cancel, child, claim, complete, dead_letter, fail, heartbeat, purge, recover, schedule,
-    signal, wake,
+    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, purge, recover,
+    schedule, signal, wake,
 };
 use crate::{Fact, Facts, Refusal, Row, Run, RunId, TurnRef};
 
@@ -28,7 +29,7 @@ impl Shard {
         }
         let decided = match command {
             Command::Start { .. } => return,
-            Command::Complete { completing, .. } => complete::decide(run, &completing, now),
+            Command::Complete { completing, .. } => return self.execute_complete(ticket, id, &completing),
             Command::Fail { failing, .. } => fail::decide(run, &failing, now),
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
             Command::Heartbeat { claim, token } => match heartbeat::decide(run, claim.number, token, now) {
@@ -68,6 +69,7 @@ impl Shard {
             Command::Notified { cursor, turn, .. } => self.notified(id, cursor, turn),
             Command::Requeue { .. } => dead_letter::requeue(run),
             Command::Discard { .. } => dead_letter::discard(run),
+            Command::Compact { .. } => Ok(compact::decide(run, now)),
             Command::Purge { .. } => return self.execute_purge(ticket, id),
             Command::Recover { journal, .. } => return self.execute_recover(ticket, id, &journal),
             Command::Watch { .. } => return self.execute_watch(ticket, id),
@@ -78,6 +80,24 @@ impl Shard {
             }
         };
         self.conclude(ticket, id, decided);
+    }
+
+    /// Records what a step returned. A journal that has grown long enough begins anew in the same batch, in a row of
+    /// its own: the claim that follows rides in that row.
+    fn execute_complete(&mut self, ticket: Option<Ticket>, id: RunId, completing: &Completing) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        let decided = complete::decide(&resident.run, completing, self.now);
+        let recorded = decided.as_ref().is_ok_and(|transition| !transition.is_empty());
+        self.conclude(ticket, id, decided);
+        let Some(resident) = self.runs.get(&id).filter(|_| recorded) else {
+            return;
+        };
+        if completing.compact_after.is_some_and(|rows| resident.run.journal_rows() >= rows) {
+            let transition = compact::decide(&resident.run, self.now);
+            self.transact(id, transition);
+        }
     }
 
     /// Records what was decided, or refuses; a refused lifecycle message is kept as an anomaly.

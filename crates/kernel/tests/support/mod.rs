@@ -193,7 +193,7 @@ impl World {
                 shard.adopt(run, record.head);
             }
         }
-        for row in disk.rows.iter().filter(|row| row.seq > disk.through) {
+        for row in disk.rows.iter().filter(|row| row.seq > disk.through && !row.facts.is_empty()) {
             shard.replay(row).expect("the log folds");
         }
         shard.replayed(self.now);
@@ -411,6 +411,10 @@ impl World {
         }
         for (run, _) in flush.purged {
             disk.index.remove(&run);
+        }
+        for (run, begins) in flush.compacted {
+            let older = disk.rows.iter_mut().filter(|row| row.run == run && row.seq < begins);
+            older.for_each(|row| row.facts.clear());
         }
         disk.through = flush.through;
         self.shards[index].flushed();

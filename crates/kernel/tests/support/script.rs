@@ -204,6 +204,7 @@ impl Script {
                     outcome: Arc::new(self.outcome(line)),
                     consume: if line.options.contains_key("consume") { Consume::ByName } else { Consume::Presented },
                     error: line.options.get("handled").map(|code| Arc::new(ErrorInfo::retryable(code, "handled"))),
+                    compact_after: line.number("compact"),
                 },
             },
             "fail" => Command::Fail {
@@ -254,6 +255,7 @@ impl Script {
             "notified" => Command::Notified { run, cursor: 0, turn: line.word(2).parse().expect("a turn") },
             "requeue" => Command::Requeue { run },
             "discard" => Command::Discard { run },
+            "compact" => Command::Compact { run },
             "purge" => Command::Purge { run },
             "recover" => Command::Recover { run, journal: Vec::new() },
             "watch" => Command::Watch { run },
