@@ -160,8 +160,10 @@ impl State {
         for record in &flush.records {
             self.put(flush.shard, record);
         }
-        for (run, head) in &flush.purged {
+        for (run, _) in &flush.purged {
             self.take(*run);
+        }
+        for (_, head) in flush.compacted.iter().chain(&flush.purged) {
             self.erase(flush.shard, *head);
         }
         let cursors = &self.cursors;
@@ -172,12 +174,12 @@ impl State {
         state.watermark = state.watermark.max(flush.through);
     }
 
-    /// Empties a purged run's rows, from the one before its last back to its first.
+    /// Empties a run's rows before the one that purges or compacts it, back to the first that says something.
     fn erase(&mut self, shard: ShardId, head: Seq) {
         let rows = &mut self.shards[usize::from(shard.0)].rows;
         let at = |seq: Seq| (seq.0 as usize).wrapping_sub(1);
         let mut next = rows.get(at(head)).map_or(Seq(0), |row| row.prior);
-        while let Some(row) = rows.get_mut(at(next)) {
+        while let Some(row) = rows.get_mut(at(next)).filter(|row| !row.is_emptied()) {
             row.empty();
             next = row.prior;
         }
@@ -238,7 +240,7 @@ impl State {
         self.runs.get(&run).map(raw).transpose()
     }
 
-    /// A run's rows from `head` back to the first, without those whose revision is below `from`, in order.
+    /// A run's rows from `head` back to the one its journal begins with, without those below revision `from`, in order.
     pub(super) fn journal(&self, shard: ShardId, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault> {
         let rows = &self.shards[usize::from(shard.0)].rows;
         journal::follow(shard, run, head, from, |seq| Ok(rows.get(seq.0 as usize - 1).cloned()))
