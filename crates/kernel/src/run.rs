@@ -528,7 +528,7 @@ impl Run {
     pub fn begin(row: &Row) -> Result<Self, BadJournal> {
         let mut run = match row.facts.first() {
             Some(Fact::Started(started)) => crate::transition::start::begin(row.run, started, row.at),
-            Some(Fact::Compacted(run)) => Self { compacted: row.rev, ..(**run).clone() },
+            Some(Fact::Compacted(run)) => (**run).clone(),
             Some(other) => {
                 return Err(BadJournal(format!("a journal begins with started or compacted, found {}", other.kind())));
             }

@@ -13,7 +13,7 @@ use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::signal::Sent;
 use abide_kernel::{
     ChildSpec, ClaimId, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome, Payload, Phase, RequestId,
-    RetryPolicy, Run, RunId, StartSpec, StatusSet, Timestamp, UniqueKey,
+    RetryPolicy, Run, RunId, StartSpec, StatusSet, Timestamp, TokenHash, UniqueKey,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -143,6 +143,17 @@ fn outcome(b: u8) -> Outcome {
     }
 }
 
+fn completing(claim: u32, token: TokenHash, b: u8) -> Completing {
+    Completing {
+        claim,
+        token,
+        outcome: Arc::new(outcome(b)),
+        consume: if b & 128 == 0 { Consume::Presented } else { Consume::ByName },
+        error: None,
+        compact_after: b.is_multiple_of(5).then_some(4),
+    }
+}
+
 impl Play {
     fn new(shards: u16) -> Self {
         let mut world = World::new(shards);
@@ -171,7 +182,7 @@ impl Play {
     }
 
     /// The `n`-th dispatch: run, claim and token.
-    fn held(&self, n: u8) -> Option<(RunId, u32, abide_kernel::TokenHash)> {
+    fn held(&self, n: u8) -> Option<(RunId, u32, TokenHash)> {
         let all: Vec<_> = self.world.dispatches.values().collect();
         let dispatch = (!all.is_empty()).then(|| all[usize::from(n) % all.len()])?;
         let name = &self.world.hands[dispatch.worker.0 as usize].name;
@@ -240,14 +251,7 @@ impl Play {
             }
             Op::Complete(a, b) => {
                 let (run, claim, token) = self.held(*a)?;
-                let completing = Completing {
-                    claim,
-                    token,
-                    outcome: Arc::new(outcome(*b)),
-                    consume: if b & 128 == 0 { Consume::Presented } else { Consume::ByName },
-                    error: None,
-                    compact_after: (b % 5 == 0).then_some(4),
-                };
+                let completing = completing(claim, token, *b);
                 self.completions.push((run, completing.clone()));
                 Command::Complete { run, completing }
             }
