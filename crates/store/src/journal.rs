@@ -1,10 +1,10 @@
 //! What every store knows of a journal: when a batch may follow, what a gap is, and how a run's rows are followed.
 
 use abide_kernel::shard::Batch;
-use abide_kernel::{Fact, Row, RunId, Seq, ShardEpoch, ShardId};
+use abide_kernel::{Fact, LetterId, Row, RunId, Seq, ShardEpoch, ShardId};
 
 use crate::row::{self, RawRow};
-use crate::{Fault, Scanned, Verdict};
+use crate::{Fault, FaultKind, Scanned, Verdict};
 
 /// The fence: the batch is the owner's, and its rows take the next positions, all of them.
 pub(crate) fn fence(batch: &Batch, epoch: ShardEpoch, head: Seq) -> Verdict {
@@ -59,6 +59,12 @@ pub(crate) fn follow(
     }
     rows.reverse();
     Ok(rows)
+}
+
+/// A dead letter that was settled before. It fences its batch as a taken position does.
+pub(crate) fn no_letter(letter: LetterId) -> Fault {
+    let message = format!("dead letter {letter} is not there any more: nothing was written");
+    Fault::new(FaultKind::Refused, message)
 }
 
 /// A watermark beyond the end of the log: rows that index rows were built from are gone.

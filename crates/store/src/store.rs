@@ -88,7 +88,8 @@ pub trait Store: Send {
     /// When the store cannot be read or written.
     fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault>;
 
-    /// Appends the batches of several shards as one group. Each is written whole or not at all.
+    /// Appends the batches of several shards as one group. Each is written whole or not at all. An envelope whose number
+    /// is taken, or a dead letter that is not there, refuses the whole group.
     ///
     /// # Errors
     /// When nothing was written, or when that is not known; the fault's kind tells which.

@@ -235,6 +235,12 @@ fn a_purge_can_be_repeated() {
     purge::a_purge_can_be_repeated(&mut fixture());
 }
 
+/// D32: a dead letter is taken out with what follows from it, and only once.
+#[test]
+fn a_dead_letter_is_settled_once() {
+    envelopes::a_dead_letter_is_settled_once(&mut fixture());
+}
+
 /// D1: what was before a compacted row goes; the journal begins with it.
 #[test]
 fn a_compaction_empties_what_was_before_it() {

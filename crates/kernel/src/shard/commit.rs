@@ -46,6 +46,9 @@ impl Shard {
         if self.visitors.len() >= VISITORS_MAX {
             self.see_visitors_off();
         }
+        for letter in &batch.settled {
+            self.settling.remove(letter);
+        }
         let released = self.batches_durable;
         while let Some((_, mut output)) = self.release.pop_front_if(|(after, _)| *after <= released) {
             if let Output::Dispatch(dispatch) = &mut output {

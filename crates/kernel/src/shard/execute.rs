@@ -28,7 +28,7 @@ impl Shard {
             return self.answer(ticket, Answer::Refused(Refusal::NotFound { run: id }));
         }
         let decided = match command {
-            Command::Start { .. } => return,
+            Command::Start { .. } | Command::Settle { .. } => return,
             Command::Complete { completing, .. } => return self.execute_complete(ticket, id, &completing),
             Command::Fail { failing, .. } => fail::decide(run, &failing, now),
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),

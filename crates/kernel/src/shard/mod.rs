@@ -11,6 +11,7 @@ mod commit;
 mod deadlines;
 mod execute;
 mod hash;
+mod letters;
 mod load;
 mod messages;
 mod ready;
@@ -29,7 +30,7 @@ pub use load::Loaded;
 pub use ready::{LaneKey, Order};
 
 use crate::envelope::{Envelope, Message};
-use crate::{Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
+use crate::{LetterId, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
 use deadlines::Deadlines;
 use hash::Map;
 use ready::Ready;
@@ -106,6 +107,8 @@ pub struct Shard {
     gone: Map<RunId, ()>,
     /// Children whose admission waits for their key, and that are known not to have begun.
     absent: Map<RunId, ()>,
+    /// Dead letters whose removal is gathered or under way: the store still has them.
+    settling: Map<LetterId, ()>,
     bug: Option<String>,
 }
 
@@ -147,6 +150,7 @@ impl Shard {
             purging: Vec::new(),
             gone: Map::default(),
             absent: Map::default(),
+            settling: Map::default(),
             bug: None,
             config,
         }
@@ -169,6 +173,7 @@ impl Shard {
         self.advance(now);
         match command {
             Command::Start { request, spec } => self.start(Some(ticket), request, spec),
+            Command::Settle { letter, envelope, how } => self.settle_letter(ticket, letter, *envelope, how),
             command => self.execute_or_load(Some(ticket), command),
         }
         self.pump();

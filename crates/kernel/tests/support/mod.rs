@@ -15,8 +15,8 @@ use abide_kernel::shard::{
 };
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
-    Claimant, Fingerprint, Phase, RequestId, Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, StartSpec, Timestamp,
-    TokenHash, stable_hash,
+    Claimant, Fingerprint, LetterId, Phase, RequestId, Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, StartSpec,
+    Timestamp, TokenHash, stable_hash,
 };
 
 /// The instant at which every world begins; texts show times relative to it.
@@ -31,7 +31,8 @@ pub struct Disk {
     pub rows: Vec<Row>,
     pub outbox: Vec<Envelope>,
     pub consumed: Vec<u64>,
-    pub dead: Vec<DeadEnvelope>,
+    pub dead: BTreeMap<LetterId, DeadEnvelope>,
+    pub letters: u64,
     pub index: BTreeMap<RunId, Record>,
     pub through: Seq,
 }
@@ -242,6 +243,7 @@ impl World {
     pub fn submit(&mut self, command: Command) -> Ticket {
         let shard = match &command {
             Command::Start { request, spec } => self.map.home(spec.admission_slot(*request)),
+            Command::Settle { envelope, .. } => envelope.to,
             other => self.map.home(other.run().expect("a run").slot()),
         };
         self.tickets += 1;
@@ -374,7 +376,13 @@ impl World {
         let disk = &mut self.disks[index];
         disk.rows.extend(batch.rows.iter().cloned());
         disk.outbox.extend(batch.envelopes.iter().cloned());
-        disk.dead.extend(batch.dead.iter().cloned());
+        for letter in &batch.settled {
+            disk.dead.remove(letter).expect("a dead letter is settled once");
+        }
+        for dead in &batch.dead {
+            disk.letters += 1;
+            disk.dead.insert(LetterId(disk.letters), dead.clone());
+        }
         for (sender, number) in &batch.consumed {
             disk.consumed[usize::from(sender.0)] = *number;
         }

@@ -79,6 +79,7 @@ pub const CASES: &[(&str, Case)] = cases![
     envelopes::numbers_go_on_after_the_process_died,
     envelopes::a_taken_number_refuses_the_whole_group,
     envelopes::dead_letters_keep_what_was_set_aside,
+    envelopes::a_dead_letter_is_settled_once,
     listing::every_filter_agrees_with_a_plain_one,
     listing::pages_have_no_gap_and_no_repeat,
     listing::runs_are_found_by_the_beginning_of_their_id,

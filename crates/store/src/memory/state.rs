@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, Record};
-use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Timestamp};
+use abide_kernel::{LetterId, Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Timestamp};
 
 use super::faults::Script;
 use crate::row::RawRow;
@@ -22,6 +22,8 @@ pub(super) struct State {
     /// By receiver and sender: the last number consumed.
     pub(super) cursors: BTreeMap<(ShardId, ShardId), u64>,
     pub(super) dead: Vec<DeadLetterItem>,
+    /// How many envelopes were ever set aside.
+    letters: u64,
     pub(super) script: Script,
 }
 
@@ -58,6 +60,7 @@ impl State {
             envelopes: BTreeMap::new(),
             cursors: BTreeMap::new(),
             dead: Vec::new(),
+            letters: 0,
             script: Script::default(),
         }
     }
@@ -128,6 +131,11 @@ impl State {
             );
             return Err(Fault::new(FaultKind::Refused, message));
         }
+        let settled = || accepted().flat_map(|batch| &batch.settled);
+        if let Some(letter) = settled().find(|letter| self.dead.iter().all(|item| item.id != **letter)) {
+            return Err(journal::no_letter(*letter));
+        }
+        self.dead.retain(|item| settled().all(|letter| *letter != item.id));
         for batch in accepted() {
             let state = &mut self.shards[usize::from(batch.shard.0)];
             for row in &batch.rows {
@@ -138,8 +146,9 @@ impl State {
             rows += batch.rows.len();
             let at = state.rows.last().map_or(Timestamp(0), |row| row.at);
             for dead in &batch.dead {
+                self.letters += 1;
                 self.dead.push(DeadLetterItem {
-                    id: self.dead.len() as u64 + 1,
+                    id: LetterId(self.letters),
                     at,
                     node: state.owner.clone(),
                     dead: dead.clone(),

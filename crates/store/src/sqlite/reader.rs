@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use abide_kernel::envelope::{DeadEnvelope, Envelope};
-use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap, Timestamp};
+use abide_kernel::{LetterId, Row, RunId, Seq, ShardId, ShardMap, Timestamp};
 use rusqlite::{Connection, OpenFlags, Transaction, params};
 
 use super::fault::fault;
@@ -119,7 +119,7 @@ impl Reader for SqliteReader {
             let envelope: Envelope = serde_json::from_str(&body)
                 .map_err(|error| Fault::corrupt(None, None, format!("dead letter {id} does not decode: {error}")))?;
             items.push(DeadLetterItem {
-                id: id as u64,
+                id: LetterId(id as u64),
                 at: Timestamp(at),
                 node,
                 dead: DeadEnvelope { envelope, reason: reason.into() },
