@@ -4,6 +4,7 @@ use std::future::Future;
 
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Refusal, RequestId, Slot, Timestamp};
+use abide_store::Fault;
 
 use crate::driver::Shared;
 use crate::points;
@@ -15,6 +16,9 @@ pub enum Unanswered {
     /// The engine said no.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] Fault),
     /// The engine is gone.
     #[error("the engine has stopped; open it again and retry with the same request")]
     Gone,

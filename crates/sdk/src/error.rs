@@ -140,6 +140,7 @@ impl From<Unanswered> for ClientError {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
             Unanswered::Refused(refusal) => Self::Refused(refusal),
+            Unanswered::Store(fault) => Self::Store(fault),
             other => Self::Engine(other),
         }
     }
