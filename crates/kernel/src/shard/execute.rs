@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 
 use super::{Answer, Command, Ending, Shard, Ticket};
-use crate::transition::complete::Completing;
 use crate::transition::{
     Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, purge, recover,
     schedule, signal, wake,
@@ -29,7 +28,13 @@ impl Shard {
         }
         let decided = match command {
             Command::Start { .. } | Command::Settle { .. } => return,
-            Command::Complete { completing, .. } => return self.execute_complete(ticket, id, &completing),
+            Command::Complete { completing, .. } => {
+                let decided = complete::decide(run, &completing, now);
+                match completing.compact_after {
+                    Some(rows) => return self.conclude_and_compact(ticket, id, decided, rows),
+                    None => decided,
+                }
+            }
             Command::Fail { failing, .. } => fail::decide(run, &failing, now),
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
             Command::Heartbeat { claim, token } => match heartbeat::decide(run, claim.number, token, now) {
@@ -82,19 +87,19 @@ impl Shard {
         self.conclude(ticket, id, decided);
     }
 
-    /// Records what a step returned. A journal that has grown long enough begins anew in the same batch, in a row of
-    /// its own: the claim that follows rides in that row.
-    fn execute_complete(&mut self, ticket: Option<Ticket>, id: RunId, completing: &Completing) {
-        let Some(resident) = self.runs.get(&id) else {
-            return;
-        };
-        let decided = complete::decide(&resident.run, completing, self.now);
+    /// Records what was decided on a completion. A journal that has grown to `rows` begins anew in the same batch, in a
+    /// row of its own: the claim that follows rides in that row.
+    fn conclude_and_compact(
+        &mut self,
+        ticket: Option<Ticket>,
+        id: RunId,
+        decided: Result<Transition, Refusal>,
+        rows: u64,
+    ) {
         let recorded = decided.as_ref().is_ok_and(|transition| !transition.is_empty());
         self.conclude(ticket, id, decided);
-        let Some(resident) = self.runs.get(&id).filter(|_| recorded) else {
-            return;
-        };
-        if completing.compact_after.is_some_and(|rows| resident.run.journal_rows() >= rows) {
+        let long = |run: &Run| recorded && run.journal_rows() >= rows;
+        if let Some(resident) = self.runs.get(&id).filter(|resident| long(&resident.run)) {
             let transition = compact::decide(&resident.run, self.now);
             self.transact(id, transition);
         }
