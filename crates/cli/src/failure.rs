@@ -95,7 +95,7 @@ impl From<Fault> for Failure {
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let exit = match &refusal {
-            Refusal::NotFound { .. } => Exit::NotFound,
+            Refusal::NotFound { .. } | Refusal::NoLetter { .. } => Exit::NotFound,
             Refusal::Unknown | Refusal::Busy { .. } => Exit::Unknown,
             Refusal::Invalid { .. } | Refusal::TooLarge { .. } => Exit::Usage,
             _ => Exit::Failure,
@@ -108,6 +108,7 @@ impl From<Unanswered> for Failure {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
             Unanswered::Refused(refusal) => refusal.into(),
+            Unanswered::Store(fault) => fault.into(),
             other => Self::new(Exit::Unknown, "unknown", other.to_string()),
         }
     }

@@ -114,3 +114,42 @@ async fn cancel_takes_the_children_along_if_asked() {
     assert_eq!(shop.abide(&["run", "list"]).ok().out.lines().count(), 2);
     shop.abide(&["store", "check"]).ok();
 }
+
+/// D1: the history goes, the run stays, the store is sound, and the story says where it begins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compact_drops_the_history_and_keeps_the_run() {
+    let shop = Shop::new();
+    let engine = shop.engine().start().await.unwrap();
+    let run = engine.client().start("waits", &7).await.unwrap().id().to_string();
+    shop.await_status(&run, "awaiting_signal");
+    engine.stop(Duration::from_secs(5)).await;
+    drop(engine);
+    assert_eq!(shop.abide(&["run", "compact", &run]).code, 2, "it asks first");
+    let before = shop.abide(&["run", "show", &run, "--json"]).ok().json();
+    shop.abide(&["run", "compact", &run, "--yes"]).ok();
+    let again = shop.abide(&["run", "compact", &run, "--yes", "--json"]).ok().json();
+    assert_eq!(again["compacted"], false);
+    let history = shop.abide(&["run", "history", &run]).ok().out;
+    assert_eq!(history.lines().count(), 1, "{history}");
+    assert!(history.contains("the journal begins here: compacted at awaiting_signal with 7"), "{history}");
+    let after = shop.abide(&["run", "show", &run, "--json"]).ok().json();
+    assert_eq!((&after["status"], &after["state"]), (&before["status"], &before["state"]));
+    shop.abide(&["store", "check"]).ok();
+    // The log alone is enough.
+    shop.edit("UPDATE shard SET watermark = 0; DELETE FROM run");
+    shop.abide(&["store", "migrate"]).ok();
+    shop.abide(&["store", "check"]).ok();
+    let engine = shop.engine().start().await.unwrap();
+    let handle = engine.client().run(run.parse().unwrap());
+    handle.signal("paid", &5).await.unwrap();
+    assert_eq!(handle.result::<Value>().await.unwrap(), 5);
+    engine.stop(Duration::from_secs(5)).await;
+    drop(engine);
+    assert_eq!(shop.abide(&["run", "history", &run]).ok().out.lines().count(), 3);
+    shop.abide(&["run", "purge", &run, "--yes"]).ok();
+    shop.abide(&["store", "check"]).ok();
+    let left = rusqlite::Connection::open(shop.path()).unwrap();
+    let telling: i64 =
+        left.query_row("SELECT count(*) FROM journal WHERE facts <> '[]'", [], |row| row.get(0)).unwrap();
+    assert_eq!(telling, 1, "only that it was purged");
+}

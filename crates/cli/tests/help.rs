@@ -26,7 +26,7 @@ fn help_shows_the_nouns_and_examples() {
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 16] = [
+    let verbs: [&[&str]; 17] = [
         &["run", "list"],
         &["run", "show"],
         &["run", "history"],
@@ -34,6 +34,7 @@ fn every_verb_has_help_with_an_example() {
         &["run", "start"],
         &["run", "signal"],
         &["run", "cancel"],
+        &["run", "compact"],
         &["run", "purge"],
         &["dead-letter", "list"],
         &["dead-letter", "requeue"],

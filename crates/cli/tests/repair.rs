@@ -129,3 +129,48 @@ async fn a_dead_letter_is_listed_put_back_and_discarded() {
     assert_eq!(shown["status"], "failed");
     assert_eq!(shown["last_error"]["code"], "dead_letter_discarded");
 }
+
+/// Sets an envelope aside that would cancel the run, as if its record had been damaged when it came.
+fn set_aside(shop: &Shop, run: &str) {
+    let message = format!(
+        r#"{{"cancel":{{"run":"{run}","request":"req_0123456789abcdef0123456789abcdef","cascade":false,
+             "reason":{{"code":"cancelled","message":"by its parent","retryable":false}}}}}}"#
+    );
+    let body = format!(r#"{{"from":0,"to":0,"number":1,"message":{message}}}"#);
+    let sql = format!(
+        "INSERT INTO dead_letter (at, node, reason, body) VALUES (1700000000000, 'node', 'bad checksum', '{body}')"
+    );
+    assert_eq!(shop.edit(&sql), 1);
+}
+
+/// D32, SE-41, SE-42: a message that was set aside is listed with its reason, put back once, or given up.
+#[test]
+fn a_message_that_was_set_aside_is_put_back_or_discarded() {
+    let shop = Shop::new();
+    let (first, second) = (shop.start("greet", &[]), shop.start("greet", &[]));
+    set_aside(&shop, &first);
+    set_aside(&shop, &second);
+    let listed = shop.abide(&["dead-letter", "list"]).ok().out;
+    let expected = format!("letter_1\tmessage\tcancel to {first}\tbad checksum\tnode\t2023-11-14T22:13:20.000Z\n");
+    assert!(listed.starts_with(&expected), "{listed}");
+    let json = shop.abide(&["dead-letter", "list", "--json"]).ok().json();
+    assert_eq!(json["dead_letters"][1]["letter"], "letter_2");
+    assert!(codes(&shop).contains(&"dead_message".to_owned()));
+
+    shop.abide(&["dead-letter", "requeue", "letter_1"]).ok();
+    assert_eq!(shop.abide(&["run", "show", &first, "--json"]).ok().json()["status"], "cancelled");
+    let discarded = shop.abide(&["dead-letter", "discard", "letter_2", "--json"]).ok().json();
+    assert_eq!(discarded, serde_json::json!({"letter": "letter_2", "discarded": true}));
+    assert_eq!(shop.abide(&["run", "show", &second, "--json"]).ok().json()["status"], "runnable");
+    assert_eq!(shop.abide(&["dead-letter", "list"]).ok().out, "");
+    for verb in ["requeue", "discard"] {
+        let twice = shop.abide(&["dead-letter", verb, "letter_1"]);
+        assert_eq!(twice.code, 3, "{twice:?}");
+        assert!(twice.err.contains("code: no_letter"), "{twice:?}");
+        assert_eq!(shop.abide(&["dead-letter", verb, "letter_x"]).code, 2);
+    }
+    // A number is not given again.
+    set_aside(&shop, &second);
+    assert!(shop.abide(&["dead-letter", "list"]).ok().out.starts_with("letter_3\t"));
+    shop.abide(&["store", "check"]).ok();
+}

@@ -190,6 +190,45 @@ macro_rules! hex_text {
 hex_text!(RunId, "run_");
 hex_text!(RequestId, "req_");
 
+/// An envelope that was set aside as a dead letter: its number in the store, which is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LetterId(pub u64);
+
+impl LetterId {
+    /// What its text form begins with.
+    pub const PREFIX: &'static str = "letter_";
+}
+
+impl fmt::Display for LetterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Self::PREFIX, self.0)
+    }
+}
+
+impl FromStr for LetterId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let bad = || BadId { expected: "letter_<number>", found: text.chars().take(80).collect() };
+        let number = text.strip_prefix(Self::PREFIX).and_then(|digits| digits.parse().ok()).map(Self);
+        // One spelling only: no sign and no leading zeros.
+        number.filter(|letter| letter.to_string() == text).ok_or_else(bad)
+    }
+}
+
+impl Serialize for LetterId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for LetterId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = alloc::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// An id whose text form is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadId {

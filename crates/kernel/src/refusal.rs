@@ -5,7 +5,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{RunId, Status, Str, Timestamp};
+use crate::{LetterId, RunId, Status, Str, Timestamp};
 
 /// Why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,6 +118,11 @@ pub enum Refusal {
         /// Where it stands.
         status: Status,
     },
+    /// There is no such dead letter: it was put back or discarded, or never was.
+    NoLetter {
+        /// The dead letter asked for.
+        letter: LetterId,
+    },
     /// The stored record of the run is damaged; the run is set aside, others go on.
     Corrupt {
         /// The run.
@@ -155,6 +160,7 @@ impl Refusal {
             Self::Invalid { .. } => "invalid",
             Self::ChildConflict { .. } => "child_conflict",
             Self::NotDeadLettered { .. } => "not_dead_lettered",
+            Self::NoLetter { .. } => "no_letter",
             Self::Corrupt { .. } => "corrupt",
             Self::Unknown => "unknown",
             Self::Closed { .. } => "closed",
@@ -212,6 +218,9 @@ impl fmt::Display for Refusal {
                 write!(f, "child key {key:?} belongs to {child}, which has another workflow or input")
             }
             Self::NotDeadLettered { run, status } => write!(f, "{run} is {status}, not a dead letter"),
+            Self::NoLetter { letter } => {
+                write!(f, "there is no dead letter {letter}: it was put back or discarded, or never was")
+            }
             Self::Corrupt { run, found } => write!(f, "the stored record of {run} is damaged: {found}"),
             Self::Unknown => f.write_str("the outcome is unknown: retry with the same request id"),
             Self::Closed { reason } => write!(f, "the engine takes no more commands: {reason}"),

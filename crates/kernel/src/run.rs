@@ -32,6 +32,9 @@ pub struct Run {
     pub epoch: u32,
     /// Its state version: how many journal rows it has.
     pub rev: Rev,
+    /// The revision at which its journal begins since it was compacted; zero when it never was.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub compacted: Rev,
     /// When it was started.
     pub created_at: Timestamp,
     /// When it last changed.
@@ -474,6 +477,12 @@ impl Run {
             Some(_) => self.started.reservation.is_none() && !self.key_freed,
             None => false,
         }
+    }
+
+    /// How many rows its journal has: all since its start, or since it was compacted last.
+    #[must_use]
+    pub fn journal_rows(&self) -> u64 {
+        (self.rev.0 + 1).saturating_sub(self.compacted.0.max(1))
     }
 
     /// The earliest instant at which something must happen to the run by itself.

@@ -429,3 +429,29 @@ fn a_take_over_gives_live_claims_a_full_lease() {
     }
     assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { .. }));
 }
+
+/// How many rows of a run still say something, in order.
+fn telling(world: &World, run: RunId) -> Vec<u64> {
+    let rows = world.disks[0].rows.iter().filter(|row| row.run == run && !row.facts.is_empty());
+    rows.map(|row| row.rev.0).collect()
+}
+
+/// D1: rows before a compacted one go with the next flush, also when the process that compacted died before it.
+#[test]
+fn a_compaction_reaches_the_store_also_after_a_crash() {
+    let mut world = world(1);
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    world.ask(complete(&world, run, awaiting("go")));
+    assert!(matches!(world.ask(Command::Compact { run }), Answer::Recorded { duplicate: false, .. }));
+    assert!(matches!(world.ask(Command::Compact { run }), Answer::Recorded { duplicate: true, .. }));
+    assert_eq!(telling(&world, run), [1, 2, 3, 4], "nothing goes before it is durable");
+    world.crash(Crash::BeforeAppend);
+    world.flush();
+    assert_eq!(telling(&world, run), [4]);
+    // A second flush has nothing to say of it, and the run goes on.
+    let request = world.request();
+    world.ask(signal(run, "go", request));
+    assert_eq!(world.shards[0].flush().expect("the run changed").compacted, []);
+    assert_eq!(show(&mut world, run).journal_rows(), 2);
+}

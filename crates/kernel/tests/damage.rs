@@ -59,7 +59,7 @@ fn a_child_under_a_damaged_key_becomes_a_dead_letter() {
     let holder = (RunId(7), Loaded::Corrupt("bad row".into()));
     world.shards[shard].loaded_key(world.now, &identity, Some(holder));
     world.settle();
-    let dead: Vec<&str> = world.disks[shard].dead.iter().map(|dead| &*dead.reason).collect();
+    let dead: Vec<&str> = world.disks[shard].dead.values().map(|dead| &*dead.reason).collect();
     assert_eq!(dead, ["bad row"]);
 }
 

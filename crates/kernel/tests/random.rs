@@ -13,7 +13,7 @@ use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::signal::Sent;
 use abide_kernel::{
     ChildSpec, ClaimId, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome, Payload, Phase, RequestId,
-    RetryPolicy, Run, RunId, StartSpec, StatusSet, Timestamp, UniqueKey,
+    RetryPolicy, Run, RunId, StartSpec, StatusSet, Timestamp, TokenHash, UniqueKey,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -32,6 +32,7 @@ enum Op {
     Signal(u8, u8),
     Cancel(u8, u8),
     Child(u8, u8),
+    Compact(u8),
     Purge(u8),
     Requeue(u8),
     Discard(u8),
@@ -60,6 +61,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (n(), n()).prop_map(|(a, b)| Op::Signal(a, b)),
         1 => (n(), n()).prop_map(|(a, b)| Op::Cancel(a, b)),
         1 => (n(), n()).prop_map(|(a, b)| Op::Child(a, b)),
+        1 => n().prop_map(Op::Compact),
         1 => n().prop_map(Op::Purge),
         1 => n().prop_map(Op::Requeue),
         1 => n().prop_map(Op::Discard),
@@ -141,6 +143,17 @@ fn outcome(b: u8) -> Outcome {
     }
 }
 
+fn completing(claim: u32, token: TokenHash, b: u8) -> Completing {
+    Completing {
+        claim,
+        token,
+        outcome: Arc::new(outcome(b)),
+        consume: if b & 128 == 0 { Consume::Presented } else { Consume::ByName },
+        error: None,
+        compact_after: b.is_multiple_of(5).then_some(4),
+    }
+}
+
 impl Play {
     fn new(shards: u16) -> Self {
         let mut world = World::new(shards);
@@ -169,7 +182,7 @@ impl Play {
     }
 
     /// The `n`-th dispatch: run, claim and token.
-    fn held(&self, n: u8) -> Option<(RunId, u32, abide_kernel::TokenHash)> {
+    fn held(&self, n: u8) -> Option<(RunId, u32, TokenHash)> {
         let all: Vec<_> = self.world.dispatches.values().collect();
         let dispatch = (!all.is_empty()).then(|| all[usize::from(n) % all.len()])?;
         let name = &self.world.hands[dispatch.worker.0 as usize].name;
@@ -240,13 +253,7 @@ impl Play {
             }
             Op::Complete(a, b) => {
                 let (run, claim, token) = self.held(*a)?;
-                let completing = Completing {
-                    claim,
-                    token,
-                    outcome: Arc::new(outcome(*b)),
-                    consume: if b & 128 == 0 { Consume::Presented } else { Consume::ByName },
-                    error: None,
-                };
+                let completing = completing(claim, token, *b);
                 self.completions.push((run, completing.clone()));
                 Command::Complete { run, completing }
             }
@@ -299,6 +306,7 @@ impl Play {
                 };
                 Command::StartChild { run, starting: Box::new(starting) }
             }
+            Op::Compact(n) => Command::Compact { run: self.run(*n)? },
             Op::Purge(n) => Command::Purge { run: self.run(*n)? },
             Op::Requeue(n) => Command::Requeue { run: self.run(*n)? },
             Op::Discard(n) => Command::Discard { run: self.run(*n)? },

@@ -165,7 +165,7 @@ fn a_dead_letter_keeps_everything() {
     world.shards[home].loaded_run(world.now, damaged, corrupt);
     world.loads_held = false;
     world.settle();
-    let dead = &world.disks[home].dead[0];
+    let dead = world.disks[home].dead.values().next().expect("a dead letter");
     assert_eq!((&dead.envelope, &*dead.reason), (&envelope, "bad checksum"));
     assert_eq!(world.disks[home].consumed[(home + 1) % 4], 1, "it is set aside, not in the way");
 }

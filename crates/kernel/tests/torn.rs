@@ -206,6 +206,7 @@ fn a_lease_ends_at_its_instant() {
         outcome: Arc::new(Outcome::Done { result: support::act::payload("{}") }),
         consume: Consume::Presented,
         error: None,
+        compact_after: None,
     };
     let (before, at) = (BASE.after(999), BASE.after(1_000));
     assert!(complete::decide(&held, &completing, before).is_ok());

@@ -17,12 +17,12 @@ pub enum Unanswered {
     /// The engine said no.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] Fault),
     /// The engine is gone.
     #[error("the engine has stopped; open it again and retry with the same request")]
     Gone,
-    /// The store could not be read.
-    #[error(transparent)]
-    Store(Fault),
     /// The engine answered something that does not fit the question: a bug of ours.
     #[error("expected another kind of answer, found {0}")]
     Unexpected(String),

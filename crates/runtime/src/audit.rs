@@ -46,7 +46,7 @@ pub struct Problem {
 struct Chain {
     head: Seq,
     rev: u64,
-    /// A row of it was emptied.
+    /// A row of it was emptied, and no compacted row came after it.
     emptied: bool,
     /// Its last row removes it.
     purged: bool,
@@ -134,7 +134,8 @@ impl Audit {
         let known = chains.get(&row.run);
         let (head, rev) = known.map_or((Seq(0), 0), |chain| (chain.head, chain.rev));
         let broken = known.is_some_and(|chain| chain.broken);
-        let starts_over = known.is_none() && matches!(row.facts.first(), Some(Fact::Compacted(_)));
+        let compacted = matches!(row.facts.first(), Some(Fact::Compacted(_)));
+        let starts_over = known.is_none() && compacted;
         let follows = row.prior == head && row.rev.0 == rev + 1;
         if !follows && !starts_over && !broken {
             let what = format!(
@@ -149,7 +150,7 @@ impl Audit {
         let chain = Chain {
             head: row.seq,
             rev: row.rev.0,
-            emptied: row.facts.is_empty() || known.is_some_and(|chain| chain.emptied),
+            emptied: !compacted && (row.facts.is_empty() || known.is_some_and(|chain| chain.emptied)),
             purged: matches!(row.facts.first(), Some(Fact::Purged)),
             broken: broken || !(follows || starts_over),
         };
@@ -182,7 +183,7 @@ impl Audit {
             return Ok(());
         }
         if chain.emptied {
-            self.add(Some(id), place, "its rows were emptied, but it was not purged".into());
+            self.add(Some(id), place, "its rows were emptied, but it was neither purged nor compacted".into());
             return Ok(());
         }
         self.runs += 1;
@@ -190,6 +191,13 @@ impl Audit {
             Ok(rows) => rows,
             Err(fault) => return self.add_fault(fault),
         };
+        // It was compacted or purged since its rows were read: that is left for another time.
+        if rows.iter().any(|row| row.facts.is_empty()) {
+            return Ok(());
+        }
+        // An index row that is older than a compaction which was not flushed yet has no journal to be held against.
+        let begins = rows.first().map_or(Rev(0), |row| row.rev);
+        let stored = stored.filter(|stored| stored.run.rev >= begins || chain.head <= watermark);
         let wanted = stored.as_ref().map(|stored| stored.run.rev);
         let (run, then) = match fold_to(&rows, wanted) {
             Ok(folded) => folded,

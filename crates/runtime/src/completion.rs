@@ -51,17 +51,16 @@ impl Shared {
     fn command(&self, claim: ClaimId, retries: u32, verdict: Verdict) -> Command {
         let run = claim.run;
         match verdict {
-            Verdict::Outcome { outcome, consume, error } => {
+            Verdict::Outcome { outcome, consume, error, compact_after } => {
                 if let Err(refusal) = outcome.validate() {
                     let message = format!("the step returned an outcome that cannot be recorded: {refusal}");
                     return self.failing(claim, retries, ErrorInfo::terminal(refusal.code(), &message), None);
                 }
                 let outcome: Arc<Outcome> = Arc::new(outcome);
                 let error = error.map(Arc::new);
-                Command::Complete {
-                    run,
-                    completing: Completing { claim: claim.number, token: self.token, outcome, consume, error },
-                }
+                let completing =
+                    Completing { claim: claim.number, token: self.token, outcome, consume, error, compact_after };
+                Command::Complete { run, completing }
             }
             Verdict::Failed { error, retry } => self.failing(claim, retries, error, retry),
         }

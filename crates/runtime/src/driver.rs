@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use abide_kernel::explain::Explanation;
-use abide_kernel::shard::{Answer, Command};
+use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{Row, Run, RunId, Slot, Str, Timestamp, TokenHash, limits};
-use abide_store::{Fault, Filter, Listed, Page, Reader, Stats, Store};
+use abide_kernel::{LetterId, Row, Run, RunId, Slot, Str, Timestamp, TokenHash, limits};
+use abide_store::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Stats, Store};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -208,6 +208,22 @@ impl Engine {
     /// When the store cannot be read.
     pub fn stats(&self) -> Result<Stats, Fault> {
         self.shared.stats()
+    }
+
+    /// Envelopes that were set aside.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn dead_letters(&self) -> Result<Vec<DeadLetterItem>, Fault> {
+        self.shared.dead_letters()
+    }
+
+    /// Puts an envelope that was set aside back in line, or gives it up. That and what follows from it are one commit.
+    ///
+    /// # Errors
+    /// When there is no such dead letter, or the engine has stopped.
+    pub async fn settle(&self, letter: LetterId, how: Settling) -> Result<(), Unanswered> {
+        self.shared.settle(letter, how).await
     }
 
     /// What the engine counted so far.

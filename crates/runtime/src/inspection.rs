@@ -39,8 +39,16 @@ impl Shared {
 
     /// The run's journal from a revision on.
     pub(crate) async fn journal(self: &Arc<Self>, run: RunId, from: u64) -> Result<Vec<Row>, Unanswered> {
-        let (_, head) = self.show(run).await?;
-        self.reader.lock().journal(run, head, from).map_err(|fault| corrupt(run, &fault))
+        let mut before = None;
+        loop {
+            let (_, head) = self.show(run).await?;
+            let rows = self.reader.lock().journal(run, head, from).map_err(|fault| corrupt(run, &fault))?;
+            // Emptied meanwhile: the run was compacted or purged after it was shown, and is shown otherwise now.
+            if rows.iter().all(|row| !row.facts.is_empty()) || before == Some(head) {
+                return Ok(rows);
+            }
+            before = Some(head);
+        }
     }
 
     /// Why the run does not move, seen from its shard and from the workers of this process.

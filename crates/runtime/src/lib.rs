@@ -17,6 +17,7 @@ mod dispatch;
 mod driver;
 mod expiry;
 mod inspection;
+mod letters;
 pub mod points;
 mod program;
 mod recovery;

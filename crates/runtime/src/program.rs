@@ -37,6 +37,8 @@ pub enum Verdict {
         consume: Consume,
         /// The error that the error handler answered.
         error: Option<ErrorInfo>,
+        /// Compact the run once its journal has so many rows.
+        compact_after: Option<u64>,
     },
     /// The step failed and no handler answered.
     Failed {

@@ -140,7 +140,7 @@ impl Shared {
 
     /// Folds one row into its run, and gives the row's position.
     fn fold_row(&self, store: &mut dyn Store, shard: &mut Shard, row: &Row) -> Result<Seq, Fault> {
-        // A row without facts was emptied when its run was purged.
+        // A row without facts was emptied: its run was purged later in the log, or a compacted row begins it anew.
         if row.facts.is_empty() || self.is_damaged(row.run) {
             return Ok(row.seq);
         }

@@ -33,13 +33,20 @@ impl Snapshot {
     /// When the store cannot be read. A damaged row is no error: it sets its run aside.
     pub fn read(reader: Box<dyn Reader>) -> Result<Self, Fault> {
         let mut snapshot = Self { reader, tail: BTreeMap::new() };
-        // Watermarks first: what is flushed while the log is read is then seen twice, not missed.
-        let watermarks: BTreeMap<ShardId, Seq> = snapshot.reader.watermarks()?.into_iter().collect();
-        for shard in snapshot.reader.map().all() {
-            let watermark = watermarks.get(&shard).copied().unwrap_or_default();
-            snapshot.fold_tail(shard, watermark)?;
-        }
+        snapshot.refresh()?;
         Ok(snapshot)
+    }
+
+    /// Looks again.
+    fn refresh(&mut self) -> Result<(), Fault> {
+        self.tail.clear();
+        // Watermarks first: what is flushed while the log is read is then seen twice, not missed.
+        let watermarks: BTreeMap<ShardId, Seq> = self.reader.watermarks()?.into_iter().collect();
+        for shard in self.reader.map().all() {
+            let watermark = watermarks.get(&shard).copied().unwrap_or_default();
+            self.fold_tail(shard, watermark)?;
+        }
+        Ok(())
     }
 
     fn fold_tail(&mut self, shard: ShardId, watermark: Seq) -> Result<(), Fault> {
@@ -70,33 +77,26 @@ impl Snapshot {
     }
 
     fn fold(&mut self, row: &Row) -> Result<(), Fault> {
-        // A row without facts was emptied by a purge whose own row may not be read yet.
-        if matches!(row.facts.first(), None | Some(Fact::Purged)) {
-            self.tail.insert(row.run, Tail::Purged);
-            return Ok(());
-        }
-        match self.tail.get_mut(&row.run) {
-            Some(Tail::Purged | Tail::Damaged(_)) => Ok(()),
-            Some(Tail::Changed(known)) => {
-                if let Err(found) = follow(known, row) {
-                    self.tail.insert(row.run, Tail::Damaged(found));
-                }
-                Ok(())
-            }
-            None => {
-                let begun = self.begin(row)?;
-                self.tail.insert(row.run, begun);
-                Ok(())
-            }
-        }
+        let begins = matches!(row.facts.first(), Some(Fact::Started(_) | Fact::Compacted(_)));
+        let next = match (self.tail.get_mut(&row.run), row.facts.first()) {
+            (_, Some(Fact::Purged)) => Tail::Purged,
+            (Some(Tail::Damaged(_)), _) => return Ok(()),
+            // A row without facts was emptied by a purge or a compaction, whose own row is still to come.
+            (_, None) => return Ok(()),
+            (Some(Tail::Changed(known)), _) if !begins || row.rev <= known.run.rev => match follow(known, row) {
+                Ok(()) => return Ok(()),
+                Err(found) => Tail::Damaged(found),
+            },
+            (_, Some(_)) if begins => begun(row),
+            (Some(Tail::Purged | Tail::Changed(_)), Some(_)) => return Ok(()),
+            (None, Some(_)) => self.begin(row)?,
+        };
+        self.tail.insert(row.run, next);
+        Ok(())
     }
 
-    /// A run as the first row of the tail that is about it leaves it.
+    /// A run as the first row of the tail that is about it leaves it, when its journal begins before.
     fn begin(&mut self, row: &Row) -> Result<Tail, Fault> {
-        if row.prior == Seq(0) {
-            let begun = Run::begin(row);
-            return Ok(begun.map_or_else(|bad| Tail::Damaged(bad.to_string()), |run| changed(run, row.seq)));
-        }
         if let Some(mut stored) = believed(self.reader.read_run(row.run))?
             && follow(&mut stored, row).is_ok()
         {
@@ -129,10 +129,19 @@ impl Snapshot {
     /// # Errors
     /// When the store cannot be read, or the run's record is damaged.
     pub fn journal(&mut self, run: RunId, from: u64) -> Result<Option<Vec<Row>>, Fault> {
-        let Some(stored) = self.show(run)? else {
-            return Ok(None);
-        };
-        self.reader.journal(run, stored.head, from).map(Some)
+        let mut before = None;
+        loop {
+            let Some(stored) = self.show(run)? else {
+                return Ok(None);
+            };
+            let rows = self.reader.journal(run, stored.head, from)?;
+            if rows.iter().all(|row| !row.facts.is_empty()) || before == Some(stored.head) {
+                return Ok(Some(rows));
+            }
+            before = Some(stored.head);
+            // The engine beside us has compacted or purged the run since: what it was then cannot be told any more.
+            self.refresh()?;
+        }
     }
 
     /// Runs that match, newest first.
@@ -209,6 +218,11 @@ impl Snapshot {
             Tail::Changed(_) | Tail::Purged => None,
         })
     }
+}
+
+/// A run as the row leaves it with which its journal begins.
+fn begun(row: &Row) -> Tail {
+    Run::begin(row).map_or_else(|bad| Tail::Damaged(bad.to_string()), |run| changed(run, row.seq))
 }
 
 fn changed(run: Run, head: Seq) -> Tail {

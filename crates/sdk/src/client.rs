@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use abide_kernel::shard::{Answer, Command};
+use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::transition::signal::Sent;
-use abide_kernel::{ErrorInfo, Payload, Refusal, RequestId, Row, Run, RunId};
+use abide_kernel::{ErrorInfo, LetterId, Payload, Refusal, RequestId, Row, Run, RunId};
 use abide_runtime::new_request;
-use abide_store::{Filter, Listed, Page, Stats};
+use abide_store::{DeadLetterItem, Filter, Listed, Page, Stats};
 use serde::Serialize;
 
 use crate::{ClientError, RunHandle, Start, StartMany};
@@ -55,6 +55,31 @@ impl Client {
     /// When the store cannot be read.
     pub fn stats(&self) -> Result<Stats, ClientError> {
         Ok(self.engine.stats()?)
+    }
+
+    /// Messages between runs that could not be processed and were set aside whole. Attempts that were set aside are
+    /// runs of status `dead_lettered`.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn dead_letters(&self) -> Result<Vec<DeadLetterItem>, ClientError> {
+        Ok(self.engine.dead_letters()?)
+    }
+
+    /// Puts a message that was set aside back in line. It may be set aside again.
+    ///
+    /// # Errors
+    /// When there is no such dead letter, or it was settled before.
+    pub async fn requeue(&self, letter: LetterId) -> Result<(), ClientError> {
+        Ok(self.engine.settle(letter, Settling::Requeue).await?)
+    }
+
+    /// Gives up a message that was set aside.
+    ///
+    /// # Errors
+    /// When there is no such dead letter, or it was settled before.
+    pub async fn discard(&self, letter: LetterId) -> Result<(), ClientError> {
+        Ok(self.engine.settle(letter, Settling::Discard).await?)
     }
 
     pub(crate) fn request(&self) -> RequestId {

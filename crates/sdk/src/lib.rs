@@ -45,8 +45,8 @@ pub use start::{Start, StartMany};
 
 pub use abide_kernel::explain;
 pub use abide_kernel::{
-    Backoff, Consume, ErrorInfo, Fact, Join, OnConflict, Payload, Refusal, RetryPolicy, Row, Run, RunId, Status,
-    StatusSet, Timestamp, WakeReason,
+    Backoff, Consume, ErrorInfo, Fact, Join, LetterId, OnConflict, Payload, Refusal, RetryPolicy, Row, Run, RunId,
+    Status, StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
-pub use abide_store::{Filter, Listed, Page, Stats};
+pub use abide_store::{DeadLetterItem, Filter, Listed, Page, Stats};

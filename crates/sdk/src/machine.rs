@@ -36,6 +36,7 @@ pub struct Machine<S> {
     duplicate: Option<String>,
     on_error: Option<HandlerFn>,
     retry: Option<RetryPolicy>,
+    compact_after: Option<u64>,
     state: std::marker::PhantomData<fn(S)>,
 }
 
@@ -50,6 +51,7 @@ impl<S: DeserializeOwned + Send + 'static> Machine<S> {
             duplicate: None,
             on_error: None,
             retry: None,
+            compact_after: None,
             state: std::marker::PhantomData,
         }
     }
@@ -97,6 +99,13 @@ impl<S: DeserializeOwned + Send + 'static> Machine<S> {
         self.retry = Some(policy);
         self
     }
+
+    /// Compacts a run whenever its journal has so many rows: it begins anew with the run as it stands, and what was
+    /// before goes. For runs that live long and take many steps; their history is then short.
+    pub fn compact_after(mut self, rows: u64) -> Self {
+        self.compact_after = Some(rows);
+        self
+    }
 }
 
 fn decode_state<S: DeserializeOwned>(ctx: &Ctx) -> Result<S, StepError> {
@@ -133,6 +142,7 @@ impl<S: Send + Sync + 'static> Workflow for Machine<S> {
             steps: self.steps,
             on_error: self.on_error,
             retry: self.retry,
+            compact_after: self.compact_after,
         }))
     }
 }
@@ -143,6 +153,7 @@ struct Compiled {
     steps: HashMap<String, StepFn>,
     on_error: Option<HandlerFn>,
     retry: Option<RetryPolicy>,
+    compact_after: Option<u64>,
 }
 
 impl Program for Compiled {
@@ -163,36 +174,40 @@ impl Program for Compiled {
             let error = ErrorInfo::terminal("unknown_step", &message);
             return Box::pin(std::future::ready(Verdict::Failed { error, retry: None }));
         };
-        let (retry, on_error) = (self.retry, self.on_error.clone());
-        let Some(on_error) = on_error else {
+        let (retry, compact_after) = (self.retry, self.compact_after);
+        let Some(on_error) = self.on_error.clone() else {
             let step = step(ctx);
-            return Box::pin(async move { verdict(step.await, retry) });
+            return Box::pin(async move { verdict(step.await, retry, compact_after) });
         };
         let step = CatchPanic(step(ctx.clone()));
         Box::pin(async move {
             let error = match step.await {
-                Ok(outcome) => return verdict(Ok(outcome), retry),
+                Ok(outcome) => return verdict(Ok(outcome), retry, compact_after),
                 Err(error) => error,
             };
             match on_error(error.clone(), ctx) {
-                Ok(handler) => answered(handler.await, error),
-                Err(undecodable) => verdict(Err(undecodable), None),
+                Ok(handler) => answered(handler.await, error, compact_after),
+                Err(undecodable) => verdict(Err(undecodable), None, None),
             }
         })
     }
 }
 
-fn verdict(returned: Result<Outcome, StepError>, retry: Option<RetryPolicy>) -> Verdict {
+fn verdict(returned: Result<Outcome, StepError>, retry: Option<RetryPolicy>, compact_after: Option<u64>) -> Verdict {
     match returned {
-        Ok(Outcome { decided: Ok(outcome), consume }) => Verdict::Outcome { outcome, consume, error: None },
+        Ok(Outcome { decided: Ok(outcome), consume }) => {
+            Verdict::Outcome { outcome, consume, error: None, compact_after }
+        }
         Ok(Outcome { decided: Err(error), .. }) => Verdict::Failed { error, retry: None },
         Err(StepError(error)) => Verdict::Failed { error, retry },
     }
 }
 
-fn answered(outcome: Outcome, error: StepError) -> Verdict {
+fn answered(outcome: Outcome, error: StepError, compact_after: Option<u64>) -> Verdict {
     match outcome.decided {
-        Ok(decided) => Verdict::Outcome { outcome: decided, consume: outcome.consume, error: Some(error.0) },
+        Ok(decided) => {
+            Verdict::Outcome { outcome: decided, consume: outcome.consume, error: Some(error.0), compact_after }
+        }
         Err(error) => Verdict::Failed { error, retry: None },
     }
 }

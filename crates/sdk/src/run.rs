@@ -112,6 +112,14 @@ impl RunHandle {
         Ok(self.client.engine.explain(self.id).await?)
     }
 
+    /// Lets the run's journal begin anew with the run as it stands: what was before goes for good, and the run goes on.
+    ///
+    /// # Errors
+    /// When there is no such run, or its record is damaged.
+    pub async fn compact(&self) -> Result<(), ClientError> {
+        self.client.ask(self.id, Command::Compact { run: self.id }).await.map(|_| ())
+    }
+
     /// Removes the record of a run that has ended.
     ///
     /// # Errors

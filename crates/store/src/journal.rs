@@ -1,10 +1,10 @@
 //! What every store knows of a journal: when a batch may follow, what a gap is, and how a run's rows are followed.
 
 use abide_kernel::shard::Batch;
-use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId};
+use abide_kernel::{Fact, LetterId, Row, RunId, Seq, ShardEpoch, ShardId};
 
 use crate::row::{self, RawRow};
-use crate::{Fault, Scanned, Verdict};
+use crate::{Fault, FaultKind, Scanned, Verdict};
 
 /// The fence: the batch is the owner's, and its rows take the next positions, all of them.
 pub(crate) fn fence(batch: &Batch, epoch: ShardEpoch, head: Seq) -> Verdict {
@@ -30,7 +30,8 @@ pub(crate) fn in_order(shard: ShardId, after: Seq, rows: impl Iterator<Item = (S
     found
 }
 
-/// A run's rows from `head` back to the first, without those whose revision is below `from`, in order.
+/// A run's rows from `head` back to the one its journal begins with, without those whose revision is below `from`, in
+/// order. What lies before a compacted row is no part of the journal, emptied or not.
 pub(crate) fn follow(
     shard: ShardId,
     run: RunId,
@@ -50,13 +51,20 @@ pub(crate) fn follow(
         if row.prior >= next || rows.last().is_some_and(|later| row.rev >= later.rev) {
             return Err(damaged("it does not follow the run's row before it"));
         }
-        next = if row.rev.0 <= from { Seq(0) } else { row.prior };
+        let begins = matches!(row.facts.first(), Some(Fact::Compacted(_)));
+        next = if begins || row.rev.0 <= from { Seq(0) } else { row.prior };
         if row.rev.0 >= from {
             rows.push(row);
         }
     }
     rows.reverse();
     Ok(rows)
+}
+
+/// A dead letter that was settled before. It fences its batch as a taken position does.
+pub(crate) fn no_letter(letter: LetterId) -> Fault {
+    let message = format!("dead letter {letter} is not there any more: nothing was written");
+    Fault::new(FaultKind::Refused, message)
 }
 
 /// A watermark beyond the end of the log: rows that index rows were built from are gone.

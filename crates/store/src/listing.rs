@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use abide_kernel::envelope::DeadEnvelope;
 use abide_kernel::shard::Record;
-use abide_kernel::{RunId, Status, Str, Timestamp};
+use abide_kernel::{LetterId, RunId, Status, Str, Timestamp};
 
 /// Which runs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -110,7 +110,7 @@ impl From<&Record> for Listed {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetterItem {
     /// Its number in the store.
-    pub id: u64,
+    pub id: LetterId,
     /// When.
     pub at: Timestamp,
     /// The node that gave up.

@@ -8,7 +8,7 @@ use crate::{Fault, Scanned};
 /// Which bytes a checksum covers, and in which order. It changes only with a store's format.
 const LAYOUT: u8 = 1;
 
-/// What is left of the facts of a row that a purge has emptied.
+/// What is left of the facts of a row that a purge or a compaction has emptied.
 pub(crate) const NO_FACTS: &[u8] = b"[]";
 
 /// A journal row as a store has it: not yet checked.
@@ -46,6 +46,11 @@ impl RawRow {
     pub(crate) fn empty(&mut self) {
         self.facts = NO_FACTS.to_vec();
         self.checksum = self.sum();
+    }
+
+    /// Whether the facts were taken out. Those of the run's rows before it were too, in the same transaction.
+    pub(crate) fn is_emptied(&self) -> bool {
+        self.facts == NO_FACTS
     }
 
     pub(crate) fn damaged(&self, what: &str) -> Fault {

@@ -88,7 +88,8 @@ pub trait Store: Send {
     /// When the store cannot be read or written.
     fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault>;
 
-    /// Appends the batches of several shards as one group. Each is written whole or not at all.
+    /// Appends the batches of several shards as one group. Each is written whole or not at all. An envelope whose number
+    /// is taken, or a dead letter that is not there, refuses the whole group.
     ///
     /// # Errors
     /// When nothing was written, or when that is not known; the fault's kind tells which.
@@ -102,7 +103,8 @@ pub trait Store: Send {
 
     /// Rows of a shard's log after a position, in order: about `most`, and none only at the end of the log. A row
     /// that is damaged, or is missing between others, stands in its place as a fault that names its position, so
-    /// that other runs can be read on. A row without facts was emptied by a purge.
+    /// that other runs can be read on. A row without facts was emptied, because its run was purged or compacted
+    /// later in the log.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -188,7 +190,8 @@ pub trait Reader: Send {
 
     /// Rows of a shard's log after a position, in order: about `most`, and none only at the end of the log. A row
     /// that is damaged, or is missing between others, stands in its place as a fault that names its position, so
-    /// that other runs can be read on. A row without facts was emptied by a purge.
+    /// that other runs can be read on. A row without facts was emptied, because its run was purged or compacted
+    /// later in the log.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -200,7 +203,9 @@ pub trait Reader: Send {
     /// When the record cannot be read or is damaged.
     fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault>;
 
-    /// A run's journal: the rows from `head` back to the first, in order, without those before `from`.
+    /// A run's journal: the rows from `head` back to the one it begins with, in order, without those before `from`. It
+    /// begins with a `started` or a `compacted` row. From a head that was purged or compacted away since, rows come
+    /// without facts.
     ///
     /// # Errors
     /// When the log cannot be read or a row is damaged.

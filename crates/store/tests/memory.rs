@@ -3,7 +3,7 @@
 use abide_kernel::{RunId, Seq, ShardId};
 use abide_store::Store;
 use abide_store::conformance::{
-    self, Fixture, SHARDS, append, damage, envelopes, index, journal, listing, purge, readers, reopen,
+    self, Fixture, SHARDS, append, compact, damage, envelopes, index, journal, listing, purge, readers, reopen,
 };
 use abide_store::memory::MemoryStore;
 
@@ -223,6 +223,30 @@ fn a_purge_empties_rows_and_leaves_no_gap() {
 #[test]
 fn a_purge_can_be_repeated() {
     purge::a_purge_can_be_repeated(&mut fixture());
+}
+
+/// D32: a dead letter is taken out with what follows from it, and only once.
+#[test]
+fn a_dead_letter_is_settled_once() {
+    envelopes::a_dead_letter_is_settled_once(&mut fixture());
+}
+
+/// D1: what was before a compacted row goes; the journal begins with it.
+#[test]
+fn a_compaction_empties_what_was_before_it() {
+    compact::a_compaction_empties_what_was_before_it(&mut fixture());
+}
+
+/// D1: the log is the truth, also of a run that was compacted.
+#[test]
+fn a_compacted_run_is_rebuilt_from_the_log_alone() {
+    compact::a_compacted_run_is_rebuilt_from_the_log_alone(&mut fixture());
+}
+
+/// D1, GD-31: a compaction may come again after a crash, and a purge takes what it left.
+#[test]
+fn a_compaction_can_be_repeated_and_followed_by_a_purge() {
+    compact::a_compaction_can_be_repeated_and_followed_by_a_purge(&mut fixture());
 }
 
 /// D34: beside the owner, a reader sees a batch whole or not at all.

@@ -137,7 +137,7 @@ fn the_guide_follows_a_run_while_the_engine_runs() {
         assert!(query(&beside, &guide).is_empty());
         append(&mut store, &rows[..4]);
         assert_eq!(texts(&query(&beside, &guide)), all[..3], "no index row yet");
-        let flush = Flush { shard, epoch, through: Seq(4), records: vec![record(run, 3, 2)], purged: Vec::new() };
+        let flush = Flush { shard, epoch, through: Seq(4), records: vec![record(run, 3, 2)], ..Flush::default() };
         store.flush(&flush).unwrap();
         assert_eq!(texts(&query(&beside, &guide)), all[..3], "by its index row");
         append(&mut store, &rows[4..]);

@@ -78,7 +78,8 @@ impl Doctor {
         visit.look_at_runs(&mut snapshot, globals.namespace.as_deref())?;
         for item in snapshot.dead_letters()? {
             let what = format!("a {} message was set aside: {}", item.dead.envelope.message.kind(), item.dead.reason);
-            visit.add("dead_message", item.dead.envelope.message.target(), what, "abide dead-letter list".into());
+            let action = format!("abide dead-letter requeue {}, or discard", item.id);
+            visit.add("dead_message", item.dead.envelope.message.target(), what, action);
         }
         visit.report(&screen)
     }

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use crate::envelope::{DeadEnvelope, Envelope};
 use crate::transition::{child::StartingChild, complete::Completing, fail::Failing, signal, start::StartAnswer};
 use crate::{
-    Child, ClaimId, ErrorInfo, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq, ShardEpoch, ShardId,
-    Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
+    Child, ClaimId, ErrorInfo, LetterId, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq, ShardEpoch,
+    ShardId, Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
 };
 
 /// A caller's mark on a command, given back with its answer.
@@ -116,6 +116,20 @@ pub enum Command {
         /// The run.
         run: RunId,
     },
+    /// Put an envelope that was set aside back in line, or give it up.
+    Settle {
+        /// Which dead letter.
+        letter: LetterId,
+        /// The envelope as it was set aside.
+        envelope: Box<Envelope>,
+        /// What becomes of it.
+        how: Settling,
+    },
+    /// Let a run's journal begin anew with the run as it stands: what was before it may go.
+    Compact {
+        /// The run.
+        run: RunId,
+    },
     /// Remove a terminal run.
     Purge {
         /// The run.
@@ -147,7 +161,7 @@ impl Command {
     #[must_use]
     pub fn run(&self) -> Option<RunId> {
         match self {
-            Self::Start { .. } | Self::Unflushed => None,
+            Self::Start { .. } | Self::Unflushed | Self::Settle { .. } => None,
             Self::Signal { run, .. }
             | Self::Complete { run, .. }
             | Self::Fail { run, .. }
@@ -158,6 +172,7 @@ impl Command {
             | Self::Notified { run, .. }
             | Self::Requeue { run }
             | Self::Discard { run }
+            | Self::Compact { run }
             | Self::Purge { run }
             | Self::Recover { run, .. }
             | Self::Watch { run }
@@ -165,6 +180,15 @@ impl Command {
             Self::Heartbeat { claim, .. } | Self::GiveBack { claim, .. } => Some(claim.run),
         }
     }
+}
+
+/// What becomes of an envelope that was set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settling {
+    /// Its message goes back in line. It may be set aside again.
+    Requeue,
+    /// It is given up.
+    Discard,
 }
 
 /// What a caller is told.
@@ -188,6 +212,8 @@ pub enum Answer {
     },
     /// To a child start.
     Child(RunId),
+    /// To a dead letter that was put back or discarded: it is no longer set aside.
+    Settled,
     /// To a watch: the run has ended.
     Ended(Box<Ending>),
     /// To a show: the run, and the position of its last row.
@@ -326,13 +352,15 @@ pub struct Batch {
     pub consumed: Vec<(ShardId, u64)>,
     /// Envelopes that could not be processed and are set aside.
     pub dead: Vec<DeadEnvelope>,
+    /// Dead letters that were put back or discarded. What follows from that is in the same batch.
+    pub settled: Vec<LetterId>,
 }
 
 impl Batch {
     /// Whether there is nothing to append.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.envelopes.is_empty() && self.consumed.is_empty()
+        self.rows.is_empty() && self.envelopes.is_empty() && self.consumed.is_empty() && self.settled.is_empty()
     }
 }
 
@@ -347,8 +375,10 @@ pub struct Flush {
     pub through: Seq,
     /// Runs that changed.
     pub records: Vec<Record>,
-    /// Runs that were purged.
+    /// Runs that were purged, and the position of the row that says so: all their rows before it are emptied.
     pub purged: Vec<(RunId, Seq)>,
+    /// Runs that were compacted, and the position of the row that says so: all their rows before it are emptied.
+    pub compacted: Vec<(RunId, Seq)>,
 }
 
 /// A run's index row: what finds it again, and its folded state.

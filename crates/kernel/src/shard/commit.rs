@@ -46,6 +46,9 @@ impl Shard {
         if self.visitors.len() >= VISITORS_MAX {
             self.see_visitors_off();
         }
+        for letter in &batch.settled {
+            self.settling.remove(letter);
+        }
         let released = self.batches_durable;
         while let Some((_, mut output)) = self.release.pop_front_if(|(after, _)| *after <= released) {
             if let Output::Dispatch(dispatch) = &mut output {
@@ -70,9 +73,11 @@ impl Shard {
         }
         let dirty = mem::take(&mut self.dirty);
         let mut records = alloc::vec::Vec::with_capacity(dirty.len());
+        let mut compacted = alloc::vec::Vec::new();
         for id in &dirty {
             if let Some(resident) = self.runs.get_mut(id) {
                 resident.dirty = false;
+                compacted.extend(resident.compacted.take().map(|seq| (*id, seq)));
                 records.push(resident.record());
             }
         }
@@ -80,7 +85,8 @@ impl Shard {
         let purged = mem::take(&mut self.purged);
         self.purging.clone_from(&purged);
         let through = self.damaged_at.map_or(self.sealed, |damaged| self.sealed.min(Seq(damaged.0.saturating_sub(1))));
-        Some(Flush { shard: self.config.id, epoch: self.config.epoch, through, records, purged })
+        let (shard, epoch) = (self.config.id, self.config.epoch);
+        Some(Flush { shard, epoch, through, records, purged, compacted })
     }
 
     /// A row of the log is damaged: index rows never count as complete beyond it, so that every later opening meets it

@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 
 use super::{Answer, Command, Ending, Shard, Ticket};
 use crate::transition::{
-    Transition, anomaly, cancel, child, claim, complete, dead_letter, fail, heartbeat, purge, recover, schedule,
-    signal, wake,
+    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, purge, recover,
+    schedule, signal, wake,
 };
 use crate::{Fact, Facts, Refusal, Row, Run, RunId, TurnRef};
 
@@ -27,8 +27,14 @@ impl Shard {
             return self.answer(ticket, Answer::Refused(Refusal::NotFound { run: id }));
         }
         let decided = match command {
-            Command::Start { .. } | Command::Unflushed => return,
-            Command::Complete { completing, .. } => complete::decide(run, &completing, now),
+            Command::Start { .. } | Command::Unflushed | Command::Settle { .. } => return,
+            Command::Complete { completing, .. } => {
+                let decided = complete::decide(run, &completing, now);
+                match completing.compact_after {
+                    Some(rows) => return self.conclude_and_compact(ticket, id, decided, rows),
+                    None => decided,
+                }
+            }
             Command::Fail { failing, .. } => fail::decide(run, &failing, now),
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
             Command::Heartbeat { claim, token } => match heartbeat::decide(run, claim.number, token, now) {
@@ -68,6 +74,7 @@ impl Shard {
             Command::Notified { cursor, turn, .. } => self.notified(id, cursor, turn),
             Command::Requeue { .. } => dead_letter::requeue(run),
             Command::Discard { .. } => dead_letter::discard(run),
+            Command::Compact { .. } => Ok(compact::decide(run, now)),
             Command::Purge { .. } => return self.execute_purge(ticket, id),
             Command::Recover { journal, .. } => return self.execute_recover(ticket, id, &journal),
             Command::Watch { .. } => return self.execute_watch(ticket, id),
@@ -78,6 +85,24 @@ impl Shard {
             }
         };
         self.conclude(ticket, id, decided);
+    }
+
+    /// Records what was decided on a completion. A journal that has grown to `rows` begins anew in the same batch, in a
+    /// row of its own: the claim that follows rides in that row.
+    fn conclude_and_compact(
+        &mut self,
+        ticket: Option<Ticket>,
+        id: RunId,
+        decided: Result<Transition, Refusal>,
+        rows: u64,
+    ) {
+        let recorded = decided.as_ref().is_ok_and(|transition| !transition.is_empty());
+        self.conclude(ticket, id, decided);
+        let long = |run: &Run| recorded && run.journal_rows() >= rows;
+        if let Some(resident) = self.runs.get(&id).filter(|resident| long(&resident.run)) {
+            let transition = compact::decide(&resident.run, self.now);
+            self.transact(id, transition);
+        }
     }
 
     /// Records what was decided, or refuses; a refused lifecycle message is kept as an anomaly.

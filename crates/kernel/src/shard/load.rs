@@ -184,8 +184,9 @@ impl Shard {
             self.forget(id, row.seq);
             return Ok(());
         }
+        let begins = row.rev.0 == 1 || matches!(row.facts.first(), Some(crate::Fact::Compacted(_)));
         match self.runs.get_mut(&id) {
-            None if row.rev.0 == 1 || matches!(row.facts.first(), Some(crate::Fact::Compacted(_))) => {
+            None if begins => {
                 let run = Run::begin(row).map_err(|bad| alloc::format!("{id}: {bad}"))?;
                 // Long after a purge, the same request may have begun a run of its own under the same id.
                 if self.gone.remove(&id).is_some() {
@@ -203,11 +204,13 @@ impl Shard {
                 resident.head = row.seq;
             }
         }
-        if let Some(resident) = self.runs.get_mut(&id)
-            && !resident.dirty
-        {
-            resident.dirty = true;
-            self.dirty.push(id);
+        if let Some(resident) = self.runs.get_mut(&id) {
+            // The process may have ended before the rows before it were emptied.
+            resident.note_compaction(row);
+            if !resident.dirty {
+                resident.dirty = true;
+                self.dirty.push(id);
+            }
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ mod commit;
 mod deadlines;
 mod execute;
 mod hash;
+mod letters;
 mod load;
 mod messages;
 mod ready;
@@ -29,7 +30,7 @@ pub use load::Loaded;
 pub use ready::{LaneKey, Order, Windows};
 
 use crate::envelope::{Envelope, Message};
-use crate::{Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
+use crate::{LetterId, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
 use deadlines::Deadlines;
 use hash::Map;
 use ready::Ready;
@@ -110,6 +111,8 @@ pub struct Shard {
     absent: Map<RunId, ()>,
     /// The first row of the log that is damaged, of those that were read.
     damaged_at: Option<Seq>,
+    /// Dead letters whose removal is gathered or under way: the store still has them.
+    settling: Map<LetterId, ()>,
     bug: Option<String>,
 }
 
@@ -152,6 +155,7 @@ impl Shard {
             gone: Map::default(),
             absent: Map::default(),
             damaged_at: None,
+            settling: Map::default(),
             bug: None,
             config,
         }
@@ -178,6 +182,7 @@ impl Shard {
                 let answer = Answer::Unflushed(self.unflushed());
                 self.answer(Some(ticket), answer);
             }
+            Command::Settle { letter, envelope, how } => self.settle_letter(ticket, letter, *envelope, how),
             command => self.execute_or_load(Some(ticket), command),
         }
         self.pump();

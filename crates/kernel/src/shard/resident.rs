@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 
 use super::command::{LinePlace, Record};
 use super::ready::{LaneId, LaneKey, Order, Ready, key_line};
-use crate::{Concurrency, Cursor, Phase, Run, Seq, Timestamp};
+use crate::{Concurrency, Cursor, Fact, Phase, Row, Run, Seq, Timestamp};
 
-/// Rows up to which the journal of a run that has ended stands in for its checkpoint.
+/// Rows up to which the journal of a run that has ended stands in for its checkpoint, since its start or compaction.
 const FOLDED_ROWS_MAX: u64 = 64;
 
 /// Where a cursor stands in the ready work.
@@ -30,6 +30,8 @@ pub(crate) struct Resident {
     pub(crate) head: Seq,
     /// Its row in the batch that is being gathered, to which a claim may still be added.
     pub(crate) gathering: Option<(u64, usize)>,
+    /// The row with which its journal begins anew, until the store has emptied those before it.
+    pub(crate) compacted: Option<Seq>,
     /// Its entry in the deadline index.
     pub(crate) armed: Option<Timestamp>,
     pub(crate) places: SmallVec<[Place; 1]>,
@@ -46,11 +48,19 @@ impl Resident {
             run,
             head,
             gathering: None,
+            compacted: None,
             armed: None,
             places: SmallVec::new(),
             lane: None,
             occupies: false,
             dirty: false,
+        }
+    }
+
+    /// Remembers a row with which the journal begins anew.
+    pub(crate) fn note_compaction(&mut self, row: &Row) {
+        if matches!(row.facts.first(), Some(Fact::Compacted(_))) {
+            self.compacted = Some(row.seq);
         }
     }
 
@@ -139,7 +149,7 @@ impl Resident {
     /// The run's folded state. A run that has ended after a few rows has none: it is seldom asked for, and its journal
     /// tells it as well.
     fn checkpoint(&self) -> alloc::vec::Vec<u8> {
-        if self.run.end.is_some() && self.run.rev.0 <= FOLDED_ROWS_MAX {
+        if self.run.end.is_some() && self.run.journal_rows() <= FOLDED_ROWS_MAX {
             return alloc::vec::Vec::new();
         }
         serde_json::to_vec(&self.run).unwrap_or_default()

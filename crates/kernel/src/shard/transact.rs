@@ -85,6 +85,7 @@ impl Shard {
         self.head = row.seq;
         if let Some(resident) = self.runs.get_mut(&id) {
             resident.gathering = Some((self.batches_sealed, self.batch.rows.len()));
+            resident.note_compaction(&row);
             if !resident.dirty {
                 resident.dirty = true;
                 self.dirty.push(id);

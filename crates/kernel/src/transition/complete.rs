@@ -25,6 +25,8 @@ pub struct Completing {
     pub consume: Consume,
     /// The error that the error handler answered.
     pub error: Option<Arc<ErrorInfo>>,
+    /// Compact the run once its journal has so many rows.
+    pub compact_after: Option<u64>,
 }
 
 /// Records the outcome of a claimed attempt and applies it. An empty transition means: the same completion

@@ -8,6 +8,7 @@ pub mod await_signal;
 pub mod cancel;
 pub mod child;
 pub mod claim;
+pub mod compact;
 pub mod complete;
 pub mod dead_letter;
 pub mod expire;
@@ -50,8 +51,9 @@ impl Transition {
 /// Folds one fact into the run.
 pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
     match fact {
-        // A journal begins with one of these; met later, they would be a second beginning and are ignored.
-        Fact::Started(_) | Fact::Compacted(_) => {}
+        // A journal begins with it; met later, it would be a second beginning and is ignored.
+        Fact::Started(_) => {}
+        Fact::Compacted(whole) => compact::apply(run, whole),
         Fact::Pinned(pinned) => claim::apply_pinned(run, pinned),
         Fact::Scheduled(scheduled) => schedule::apply(run, scheduled, meta),
         Fact::Notified(_) | Fact::Purged => {}

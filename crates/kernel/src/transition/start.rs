@@ -105,6 +105,7 @@ pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
         id,
         epoch: 0,
         rev: crate::Rev(0),
+        compacted: crate::Rev(0),
         created_at: at,
         updated_at: at,
         fingerprint: spec.fingerprint,

@@ -67,6 +67,7 @@ pub fn completing(world: &World, run: RunId, outcome: Outcome) -> Completing {
         outcome: Arc::new(outcome),
         consume: Consume::Presented,
         error: None,
+        compact_after: None,
     }
 }
 

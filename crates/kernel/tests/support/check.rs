@@ -13,7 +13,7 @@ pub fn fold(rows: &[Row], id: RunId) -> Option<Run> {
 
 fn fold_to(rows: &[Row], id: RunId, last: Rev) -> Option<Run> {
     let mut run: Option<Run> = None;
-    for row in rows.iter().filter(|row| row.run == id && row.rev <= last) {
+    for row in rows.iter().filter(|row| row.run == id && row.rev <= last && !row.facts.is_empty()) {
         if is_purge(row) {
             run = None;
             continue;
@@ -24,6 +24,16 @@ fn fold_to(rows: &[Row], id: RunId, last: Rev) -> Option<Run> {
         }
     }
     run
+}
+
+/// The run as its rows make it since it was compacted last; `None` when it never was.
+fn fold_compacted(rows: &[Row], id: RunId) -> Option<Run> {
+    let begins = rows.iter().rposition(|row| row.run == id && is_compaction(row))?;
+    fold(&rows[begins..], id)
+}
+
+fn is_compaction(row: &Row) -> bool {
+    row.facts.first().is_some_and(|fact| fact.kind() == "compacted")
 }
 
 fn is_purge(row: &Row) -> bool {
@@ -42,7 +52,8 @@ fn check_log(rows: &[Row]) {
         let (rev, prior) = last.get(&row.run).copied().unwrap_or_default();
         assert_eq!(row.rev, Rev(rev.0 + 1), "revisions of {} are dense", row.run);
         assert_eq!(row.prior, prior, "prior of {} at {:?}", row.run, row.seq);
-        assert!(!row.facts.is_empty(), "a row says something");
+        let begins_later = || rows[index..].iter().any(|later| later.run == row.run && is_compaction(later));
+        assert!(!row.facts.is_empty() || begins_later(), "a row says something, or a later one says it all");
         last.insert(row.run, (row.rev, row.seq));
         // Long after a purge its request may come once more, and begins a run of its own.
         if is_purge(row) {
@@ -73,6 +84,9 @@ pub fn check(world: &World) {
             assert_eq!(one.as_ref().map(json), two.as_ref().map(json), "two folds are equal");
             if let Some(run) = &one {
                 run.check().expect("an invariant of the fold");
+                if let Some(since) = fold_compacted(&again, id) {
+                    assert_eq!(json(&since), json(run), "a compacted row says all that was before it");
+                }
             }
             // While commits are held, memory is ahead of the log.
             if let (Some(resident), false) = (world.shards[index].run(id), world.held) {

@@ -16,8 +16,8 @@ use abide_kernel::shard::{
 };
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
-    Claimant, Fingerprint, Phase, RequestId, Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, StartSpec, Timestamp,
-    TokenHash, stable_hash,
+    Claimant, Fingerprint, LetterId, Phase, RequestId, Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, StartSpec,
+    Timestamp, TokenHash, stable_hash,
 };
 
 /// The instant at which every world begins; texts show times relative to it.
@@ -35,7 +35,8 @@ pub struct Disk {
     pub rows: Vec<Row>,
     pub outbox: Vec<Envelope>,
     pub consumed: Vec<u64>,
-    pub dead: Vec<DeadEnvelope>,
+    pub dead: BTreeMap<LetterId, DeadEnvelope>,
+    pub letters: u64,
     pub index: BTreeMap<RunId, Record>,
     pub through: Seq,
 }
@@ -197,7 +198,7 @@ impl World {
                 shard.adopt(run, record.head);
             }
         }
-        for row in disk.rows.iter().filter(|row| row.seq > disk.through) {
+        for row in disk.rows.iter().filter(|row| row.seq > disk.through && !row.facts.is_empty()) {
             shard.replay(row).expect("the log folds");
         }
         let lines: BTreeSet<&String> =
@@ -252,6 +253,7 @@ impl World {
     pub fn submit(&mut self, command: Command) -> Ticket {
         let shard = match &command {
             Command::Start { request, spec } => self.map.home(spec.admission_slot(*request)),
+            Command::Settle { envelope, .. } => envelope.to,
             other => other.run().map_or(ShardId(0), |run| self.map.home(run.slot())),
         };
         self.tickets += 1;
@@ -389,7 +391,13 @@ impl World {
         let disk = &mut self.disks[index];
         disk.rows.extend(batch.rows.iter().cloned());
         disk.outbox.extend(batch.envelopes.iter().cloned());
-        disk.dead.extend(batch.dead.iter().cloned());
+        for letter in &batch.settled {
+            disk.dead.remove(letter).expect("a dead letter is settled once");
+        }
+        for dead in &batch.dead {
+            disk.letters += 1;
+            disk.dead.insert(LetterId(disk.letters), dead.clone());
+        }
         for (sender, number) in &batch.consumed {
             disk.consumed[usize::from(sender.0)] = *number;
         }
@@ -426,6 +434,10 @@ impl World {
         }
         for (run, _) in flush.purged {
             disk.index.remove(&run);
+        }
+        for (run, begins) in flush.compacted {
+            let older = disk.rows.iter_mut().filter(|row| row.run == run && row.seq < begins);
+            older.for_each(|row| row.facts.clear());
         }
         disk.through = flush.through;
         self.shards[index].flushed();

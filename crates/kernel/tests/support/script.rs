@@ -10,7 +10,7 @@ use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::signal::Sent;
 use abide_kernel::{
     ChildSpec, ClaimId, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome, Payload, PlannedStep,
-    RequestId, RetryPolicy, RunId, Scheduled, StartSpec, Status, StatusSet, Str, Timestamp, UniqueKey,
+    RequestId, RetryPolicy, RunId, Scheduled, StartSpec, Status, StatusSet, Str, Timestamp, TokenHash, UniqueKey,
 };
 
 use super::text::Aliases;
@@ -196,16 +196,7 @@ impl Script {
         );
         let (token, claim) = (token(&worker), ClaimId { run, number });
         match verb {
-            "complete" => Command::Complete {
-                run,
-                completing: Completing {
-                    claim: number,
-                    token,
-                    outcome: Arc::new(self.outcome(line)),
-                    consume: if line.options.contains_key("consume") { Consume::ByName } else { Consume::Presented },
-                    error: line.options.get("handled").map(|code| Arc::new(ErrorInfo::retryable(code, "handled"))),
-                },
-            },
+            "complete" => Command::Complete { run, completing: self.completing(number, token, line) },
             "fail" => Command::Fail {
                 run,
                 failing: Box::new(Failing {
@@ -254,11 +245,23 @@ impl Script {
             "notified" => Command::Notified { run, cursor: 0, turn: line.word(2).parse().expect("a turn") },
             "requeue" => Command::Requeue { run },
             "discard" => Command::Discard { run },
+            "compact" => Command::Compact { run },
             "purge" => Command::Purge { run },
             "recover" => Command::Recover { run, journal: Vec::new() },
             "watch" => Command::Watch { run },
             "show" => Command::Show { run },
             other => panic!("no such command: {other}"),
+        }
+    }
+
+    fn completing(&self, claim: u32, token: TokenHash, line: &Line<'_>) -> Completing {
+        Completing {
+            claim,
+            token,
+            outcome: Arc::new(self.outcome(line)),
+            consume: if line.options.contains_key("consume") { Consume::ByName } else { Consume::Presented },
+            error: line.options.get("handled").map(|code| Arc::new(ErrorInfo::retryable(code, "handled"))),
+            compact_after: line.number("compact"),
         }
     }
 

@@ -163,6 +163,7 @@ impl Aliases {
             Answer::Extended { lease_until } => format!("lease until {}", time(*lease_until)),
             Answer::Recorded { duplicate: true, .. } => "nothing new".into(),
             Answer::Recorded { rev, .. } => format!("recorded rev {}", rev.0),
+            Answer::Settled => "settled".into(),
             Answer::Child(child) => format!("child {}", self.of(*child)),
             Answer::Ended(ending) => {
                 let result = ending.result.as_ref().map_or(String::new(), |result| format!(" {}", result.text()));

@@ -129,3 +129,49 @@ pub fn dead_letters_keep_what_was_set_aside(fixture: &mut dyn Fixture) {
     assert!(letters[0].id < letters[1].id);
     assert_ne!(owner.head, Seq(0));
 }
+
+/// A dead letter goes with the batch that says so, and what follows from it is in that batch. A second batch about it
+/// is refused whole, and its number is never given again.
+pub fn a_dead_letter_is_settled_once(fixture: &mut dyn Fixture) {
+    let mut store = fixture.make();
+    let mut owner = Owner::open(&mut *store, 2);
+    let letters = |store: &dyn Store| {
+        let found = store.reader().expect("a reader").dead_letters().expect("dead letters");
+        found.iter().map(|item| item.id).collect::<Vec<_>>()
+    };
+    let set_aside = |store: &mut dyn Store, owner: &Owner, number| {
+        let mut batch = owner.batch(Vec::new());
+        batch.consumed = vec![(ShardId(0), number)];
+        batch.dead = vec![DeadEnvelope { envelope: envelope(0, 2, number), reason: "it dies".into() }];
+        append(store, batch);
+    };
+    set_aside(&mut *store, &owner, 1);
+    set_aside(&mut *store, &owner, 2);
+    let [first, second] = letters(&*store)[..] else { panic!("two letters were set aside") };
+
+    let mut settling = owner.batch(Vec::new());
+    settling.settled = vec![second];
+    settling.envelopes = vec![envelope(2, 2, 1)];
+    let mut stale = settling.clone();
+    stale.epoch.0 += 1;
+    assert_eq!(store.append(&[stale]).expect("an answer"), [Verdict::Stale]);
+    assert_eq!(letters(&*store), [first, second], "a stale owner takes nothing out");
+    append(&mut *store, settling.clone());
+    let mut store = fixture.reopen(store);
+    assert_eq!(letters(&*store), [first]);
+    assert_eq!(seen(&mut *store, 2), [(2, 1)]);
+
+    owner.epoch = open(&mut *store, 2).epoch;
+    let rows = owner.starts(0, 1);
+    let mut again = owner.batch(rows);
+    again.settled = vec![first, second];
+    let fault = store.append(&[again.clone()]).expect_err("the second is gone");
+    assert_eq!(fault.kind, FaultKind::Refused);
+    assert_eq!(letters(&*store), [first], "nothing of it was written");
+    assert!(log(&mut *store, 2, 10).is_empty());
+    again.settled = vec![first];
+    append(&mut *store, again);
+    set_aside(&mut *store, &owner, 3);
+    let [third] = letters(&*store)[..] else { panic!("one letter is set aside") };
+    assert!(third > second, "a number is not used again: {third} after {second}");
+}

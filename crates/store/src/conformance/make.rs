@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use abide_kernel::envelope::{Envelope, Message};
 use abide_kernel::shard::{Batch, Flush, Record};
+use abide_kernel::transition::compact;
 use abide_kernel::{Fact, Facts, Rev, Row, Run, RunId, SLOTS, Seq, ShardEpoch, ShardId, Slot, Status, Timestamp, mix};
 
 use super::SHARDS;
@@ -31,6 +32,11 @@ pub(super) fn started(workflow: &str) -> Facts {
 pub(super) fn signal(id: u64, payload: &str) -> Facts {
     let request = "req_00000000000000000000000000000001";
     facts(&format!(r#"[{{"signal_received":{{"id":{id},"name":"n","payload":{payload},"request":"{request}"}}}}]"#))
+}
+
+/// The whole run, as it is after the row that says so.
+pub(super) fn compacted(owner: &Owner, run: RunId) -> Facts {
+    compact::decide(owner.folded(run), Timestamp(1_700_000_000_000 + owner.head.0 as i64 + 1)).facts
 }
 
 pub(super) fn purged() -> Facts {
@@ -95,7 +101,7 @@ impl Owner {
     }
 
     pub(super) fn flush(&self, records: Vec<Record>) -> Flush {
-        Flush { shard: self.shard, epoch: self.epoch, through: self.head, records, purged: Vec::new() }
+        Flush { shard: self.shard, epoch: self.epoch, through: self.head, records, ..Flush::default() }
     }
 
     pub(super) fn folded(&self, run: RunId) -> &Run {

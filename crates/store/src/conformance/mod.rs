@@ -3,6 +3,7 @@
 //! A store joins by a [`Fixture`] and one test for each of [`CASES`]. A case panics when a promise is broken.
 
 pub mod append;
+pub mod compact;
 pub mod damage;
 pub mod envelopes;
 pub mod index;
@@ -68,6 +69,9 @@ pub const CASES: &[(&str, Case)] = cases![
     index::claimed_runs_are_found_by_shard,
     journal::a_journal_is_followed_back_from_its_head,
     journal::a_long_journal_is_read_from_any_revision,
+    compact::a_compaction_empties_what_was_before_it,
+    compact::a_compacted_run_is_rebuilt_from_the_log_alone,
+    compact::a_compaction_can_be_repeated_and_followed_by_a_purge,
     damage::a_damaged_row_is_reported_and_others_are_read,
     damage::a_damaged_checkpoint_is_reported_and_the_journal_is_read,
     envelopes::an_envelope_is_seen_until_it_is_consumed,
@@ -75,6 +79,7 @@ pub const CASES: &[(&str, Case)] = cases![
     envelopes::numbers_go_on_after_the_process_died,
     envelopes::a_taken_number_refuses_the_whole_group,
     envelopes::dead_letters_keep_what_was_set_aside,
+    envelopes::a_dead_letter_is_settled_once,
     listing::every_filter_agrees_with_a_plain_one,
     listing::pages_have_no_gap_and_no_repeat,
     listing::runs_are_found_by_the_beginning_of_their_id,

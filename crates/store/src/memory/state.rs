@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace, Record};
-use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Timestamp};
+use abide_kernel::{LetterId, Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Timestamp};
 
 use super::faults::Script;
 use crate::row::RawRow;
@@ -23,6 +23,8 @@ pub(super) struct State {
     /// By receiver and sender: the last number consumed.
     pub(super) cursors: BTreeMap<(ShardId, ShardId), u64>,
     pub(super) dead: Vec<DeadLetterItem>,
+    /// How many envelopes were ever set aside.
+    letters: u64,
     pub(super) script: Script,
 }
 
@@ -59,6 +61,7 @@ impl State {
             envelopes: BTreeMap::new(),
             cursors: BTreeMap::new(),
             dead: Vec::new(),
+            letters: 0,
             script: Script::default(),
         }
     }
@@ -129,6 +132,11 @@ impl State {
             );
             return Err(Fault::new(FaultKind::Refused, message));
         }
+        let settled = || accepted().flat_map(|batch| &batch.settled);
+        if let Some(letter) = settled().find(|letter| self.dead.iter().all(|item| item.id != **letter)) {
+            return Err(journal::no_letter(*letter));
+        }
+        self.dead.retain(|item| settled().all(|letter| *letter != item.id));
         for batch in accepted() {
             let state = &mut self.shards[usize::from(batch.shard.0)];
             for row in &batch.rows {
@@ -139,8 +147,9 @@ impl State {
             rows += batch.rows.len();
             let at = state.rows.last().map_or(Timestamp(0), |row| row.at);
             for dead in &batch.dead {
+                self.letters += 1;
                 self.dead.push(DeadLetterItem {
-                    id: self.dead.len() as u64 + 1,
+                    id: LetterId(self.letters),
                     at,
                     node: state.owner.clone(),
                     dead: dead.clone(),
@@ -161,8 +170,10 @@ impl State {
         for record in &flush.records {
             self.put(flush.shard, record);
         }
-        for (run, head) in &flush.purged {
+        for (run, _) in &flush.purged {
             self.take(*run);
+        }
+        for (_, head) in flush.compacted.iter().chain(&flush.purged) {
             self.erase(flush.shard, *head);
         }
         let cursors = &self.cursors;
@@ -173,12 +184,12 @@ impl State {
         state.watermark = state.watermark.max(flush.through);
     }
 
-    /// Empties a purged run's rows, from the one before its last back to its first.
+    /// Empties a run's rows before the one that purges or compacts it, back to the first that says something.
     fn erase(&mut self, shard: ShardId, head: Seq) {
         let rows = &mut self.shards[usize::from(shard.0)].rows;
         let at = |seq: Seq| (seq.0 as usize).wrapping_sub(1);
         let mut next = rows.get(at(head)).map_or(Seq(0), |row| row.prior);
-        while let Some(row) = rows.get_mut(at(next)) {
+        while let Some(row) = rows.get_mut(at(next)).filter(|row| !row.is_emptied()) {
             row.empty();
             next = row.prior;
         }
@@ -245,7 +256,7 @@ impl State {
         self.runs.get(&run).map(raw).transpose()
     }
 
-    /// A run's rows from `head` back to the first, without those whose revision is below `from`, in order.
+    /// A run's rows from `head` back to the one its journal begins with, without those below revision `from`, in order.
     pub(super) fn journal(&self, shard: ShardId, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault> {
         let rows = &self.shards[usize::from(shard.0)].rows;
         journal::follow(shard, run, head, from, |seq| Ok(rows.get(seq.0 as usize - 1).cloned()))

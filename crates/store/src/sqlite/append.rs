@@ -33,6 +33,7 @@ impl SqliteStore {
         insert_rows(&transaction, &encoded, &self.buffer).map_err(doing)?;
         for batch in accepted(group, &verdicts) {
             let owned = &self.shards[usize::from(batch.shard.0)];
+            remove_letters(&transaction, batch)?;
             insert_rest(&transaction, batch, owned).map_err(doing)?;
         }
         transaction.commit().map_err(|error| commit_fault("appending to the journal", error))?;
@@ -193,6 +194,20 @@ fn insert_rest(connection: &Connection, batch: &Batch, owned: &Owned) -> rusqlit
         connection
             .prepare_cached("INSERT INTO dead_letter (at, node, reason, body) VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![at.0, owned.owner, &*dead.reason, body])?;
+    }
+    Ok(())
+}
+
+/// Takes dead letters out that were put back or discarded. One that is not there was settled before.
+fn remove_letters(connection: &Connection, batch: &Batch) -> Result<(), Fault> {
+    for letter in &batch.settled {
+        let removed = connection
+            .prepare_cached("DELETE FROM dead_letter WHERE id = ?1")
+            .and_then(|mut delete| delete.execute([letter.0 as i64]))
+            .map_err(|error| fault("removing a dead letter", error))?;
+        if removed == 0 {
+            return Err(journal::no_letter(*letter));
+        }
     }
     Ok(())
 }

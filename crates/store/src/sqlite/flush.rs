@@ -42,11 +42,13 @@ impl SqliteStore {
         for record in &flush.records {
             upsert(&transaction, shard, record).map_err(doing)?;
         }
-        for (run, head) in &flush.purged {
+        for (run, _) in &flush.purged {
             transaction
                 .prepare_cached("DELETE FROM run WHERE id = ?1")
                 .and_then(|mut delete| delete.execute([run.0.to_be_bytes().as_slice()]))
                 .map_err(doing)?;
+        }
+        for (_, head) in flush.compacted.iter().chain(&flush.purged) {
             erase(&transaction, flush.shard, *head).map_err(doing)?;
         }
         // Envelopes that were consumed are of no use: their effects are in rows that are durable.
@@ -95,8 +97,9 @@ fn upsert(connection: &Connection, shard: u16, record: &Record) -> rusqlite::Res
     Ok(())
 }
 
-/// Empties the journal rows of a purged run, from the one before its last back to its first. The rows themselves
-/// stay, so that positions have no gap. A chain that is broken ends there: what is damaged is for a person.
+/// Empties a run's journal rows before the one that purges or compacts it, back to the first that says something. The
+/// rows themselves stay, so that positions have no gap. A chain that is broken ends there: what is damaged is for a
+/// person.
 fn erase(connection: &Connection, shard: ShardId, head: Seq) -> rusqlite::Result<()> {
     let mut read = connection.prepare_cached(&format!("SELECT {ROW_COLUMNS} FROM journal WHERE position = ?1"))?;
     let mut write = connection.prepare_cached("UPDATE journal SET facts = ?2, checksum = ?3 WHERE position = ?1")?;
@@ -108,6 +111,9 @@ fn erase(connection: &Connection, shard: ShardId, head: Seq) -> rusqlite::Result
             break;
         };
         if next != head {
+            if row.is_emptied() {
+                break;
+            }
             row.empty();
             let facts = std::str::from_utf8(&row.facts).unwrap_or_default();
             write.execute(params![key, facts, row.checksum])?;

@@ -95,7 +95,7 @@ pub(super) fn scan(connection: &Connection, shard: ShardId, after: Seq, most: us
     Ok(journal::in_order(shard, after, rows.into_iter()))
 }
 
-/// A run's rows from `head` back to the first, without those whose revision is below `from`, in order.
+/// A run's rows from `head` back to the one its journal begins with, without those below revision `from`, in order.
 pub(super) fn journal(
     connection: &Connection,
     shard: ShardId,

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use abide_kernel::envelope::{DeadEnvelope, Envelope};
-use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap, Timestamp};
-use rusqlite::{Connection, OpenFlags, params};
+use abide_kernel::{LetterId, Row, RunId, Seq, ShardId, ShardMap, Timestamp};
+use rusqlite::{Connection, OpenFlags, Transaction, params};
 
 use super::fault::fault;
 use super::list::list;
@@ -55,6 +55,12 @@ impl SqliteReader {
         self.counts.read();
         &self.connection
     }
+
+    /// Several statements that see one state of the file.
+    fn snapshot(&mut self) -> Result<Transaction<'_>, Fault> {
+        self.counts.read();
+        self.connection.transaction().map_err(|error| fault("beginning to read", error))
+    }
 }
 
 impl Reader for SqliteReader {
@@ -76,11 +82,14 @@ impl Reader for SqliteReader {
     }
 
     fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault> {
-        read::read_run(self.read(), self.map, run)
+        // One transaction: a run without a checkpoint is folded from the journal that its index row meant.
+        let map = self.map;
+        read::read_run(&*self.snapshot()?, map, run)
     }
 
     fn journal(&mut self, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault> {
-        read::journal(self.read(), self.map.home(run.slot()), run, head, from)
+        let shard = self.map.home(run.slot());
+        read::journal(&*self.snapshot()?, shard, run, head, from)
     }
 
     fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
@@ -110,7 +119,7 @@ impl Reader for SqliteReader {
             let envelope: Envelope = serde_json::from_str(&body)
                 .map_err(|error| Fault::corrupt(None, None, format!("dead letter {id} does not decode: {error}")))?;
             items.push(DeadLetterItem {
-                id: id as u64,
+                id: LetterId(id as u64),
                 at: Timestamp(at),
                 node,
                 dead: DeadEnvelope { envelope, reason: reason.into() },

@@ -84,7 +84,7 @@ CREATE TABLE envelope_cursor (
     PRIMARY KEY (receiver, sender)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE dead_letter (
-    id     INTEGER PRIMARY KEY,
+    id     INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again
     at     INTEGER NOT NULL,
     node   TEXT    NOT NULL,
     reason TEXT    NOT NULL,

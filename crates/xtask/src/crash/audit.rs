@@ -1,9 +1,10 @@
 //! The audit: the journal alone is folded and held against what was acknowledged, and against the index rows.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 
-use abide_kernel::{Fact, Run, RunId, Seq, Status};
+use abide_kernel::{Fact, Row, Run, RunId, Seq, Status};
 use abide_store::Reader;
 use abide_store::sqlite::open_read_only;
 use anyhow::{Context, Result};
@@ -91,38 +92,47 @@ fn fold(reader: &mut dyn Reader) -> Result<BTreeMap<String, Folded>> {
             for row in rows {
                 let row = row.context("a journal row is damaged")?;
                 after = row.seq;
-                let entry = match folded.entry(row.run) {
-                    std::collections::btree_map::Entry::Occupied(entry) => {
-                        let entry = entry.into_mut();
-                        anyhow::ensure!(
-                            row.rev.0 == entry.run.rev.0 + 1,
-                            "{}: rev {} after {}",
-                            row.run,
-                            row.rev.0,
-                            entry.run.rev.0
-                        );
-                        entry.count(&row.facts);
-                        entry.run.apply_row(&row);
-                        entry
-                    }
-                    std::collections::btree_map::Entry::Vacant(entry) => {
-                        let run = Run::begin(&row).with_context(|| format!("{} does not begin", row.run))?;
-                        entry.insert(Folded { run, ends: 0, overlaps: 0, dedup: Vec::new() })
-                    }
-                };
-                for fact in &row.facts {
-                    match fact {
-                        Fact::Ended(_) => entry.ends += 1,
-                        Fact::SignalReceived(signal) => {
-                            entry.dedup.extend(signal.dedup.as_ref().map(ToString::to_string))
-                        }
-                        _ => {}
-                    }
+                // Nothing is purged here, so that a row without facts was emptied by a compaction: its row is to come.
+                if !row.facts.is_empty() {
+                    fold_row(&mut folded, &row)?;
                 }
             }
         }
     }
     Ok(folded.into_iter().map(|(id, folded)| (id.to_string(), folded)).collect())
+}
+
+fn fold_row(folded: &mut BTreeMap<RunId, Folded>, row: &Row) -> Result<()> {
+    let entry = match folded.entry(row.run) {
+        Entry::Occupied(entry) => {
+            let entry = entry.into_mut();
+            let (rev, before) = (row.rev.0, entry.run.rev.0);
+            anyhow::ensure!(rev == before + 1, "{}: rev {rev} after {before}", row.run);
+            entry.count(&row.facts);
+            entry.run.apply_row(row);
+            if let Some(Fact::Compacted(_)) = row.facts.first() {
+                let begun = serde_json::to_string(&Run::begin(row)?)?;
+                let same = begun == serde_json::to_string(&entry.run)?;
+                anyhow::ensure!(same, "{}: its compacted row is not what its journal folds to", row.run);
+            }
+            entry
+        }
+        Entry::Vacant(entry) => {
+            let run = Run::begin(row).with_context(|| format!("{} does not begin", row.run))?;
+            // What was counted before is known only by what the run still remembers.
+            let told = matches!(row.facts.first(), Some(Fact::Compacted(whole)) if whole.end.is_some());
+            let dedup = run.dedup.iter().filter_map(|seen| seen.key.as_ref().map(ToString::to_string)).collect();
+            entry.insert(Folded { run, ends: u64::from(told), overlaps: 0, dedup })
+        }
+    };
+    for fact in &row.facts {
+        match fact {
+            Fact::Ended(_) => entry.ends += 1,
+            Fact::SignalReceived(signal) => entry.dedup.extend(signal.dedup.as_ref().map(ToString::to_string)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 impl Folded {

@@ -50,6 +50,7 @@ async fn serve(options: &Options) -> Result<()> {
     let url = format!("sqlite:{}", options.store.display());
     let engine = Engine::open(&url)
         .register(workload::plain())
+        .register(workload::long())
         .register(workload::signalled())
         .register(workload::timed())
         .register(workload::parent())
@@ -101,7 +102,8 @@ async fn load(client: &Client, notes: &Notes, mut chance: fastrand::Rng) -> Resu
     loop {
         let kind = chance.u8(0..10);
         let run = match kind {
-            0..=3 => client.start("plain", &0u32).await?,
+            0..=2 => client.start("plain", &0u32).await?,
+            3 => client.start("long", &0u32).await?,
             4 => client.start("timed", &0u32).await?,
             5 => client.start("parent", &0u32).await?,
             6 => client.start("flaky", &0u32).await?,

@@ -14,9 +14,17 @@ pub(crate) fn plain() -> Machine<u32> {
         .step("five", async |_, n: u32| Ok(done(&n)))
 }
 
+/// Takes the same step again and again, and its journal begins anew every few rows.
+pub(crate) fn long() -> Machine<u32> {
+    Machine::<u32>::new("long").compact_after(4).step("again", async |_, n: u32| match n {
+        0..17 => Ok(next("again", n + 1)),
+        n => Ok(done(&n)),
+    })
+}
+
 /// Waits for two signals, one after the other.
 pub(crate) fn signalled() -> Machine<Vec<u32>> {
-    Machine::<Vec<u32>>::new("signalled").step("wait", async |ctx, mut seen: Vec<u32>| {
+    Machine::<Vec<u32>>::new("signalled").compact_after(3).step("wait", async |ctx, mut seen: Vec<u32>| {
         seen.extend(ctx.signals::<u32>("go")?);
         seen.sort_unstable();
         seen.dedup();

@@ -1,21 +1,23 @@
-//! `abide dead-letter discard`: a run is given up whose attempt is a dead letter.
+//! `abide dead-letter discard`: a dead letter is given up: an attempt, whose run ends as failed, or a message.
 
-use abide_kernel::shard::Command;
+use abide_kernel::shard::{Command, Settling};
 use clap::Args;
 use serde_json::json;
 
+use super::Which;
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
 use crate::place::Place;
 use crate::screen::Screen;
 
-/// Give a run up whose attempt is a dead letter: it ends as failed.
+/// Give up a dead letter: a run whose attempt it is ends as failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  abide dead-letter discard run_0193f2c4a1b2")]
+  abide dead-letter discard run_0193f2c4a1b2
+  abide dead-letter discard letter_17")]
 pub(crate) struct Discard {
-    /// The run: its id or the beginning of it
+    /// What was set aside: the id of a run or the beginning of it, or of a message as `list` shows it
     id: String,
 }
 
@@ -23,12 +25,20 @@ impl Discard {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
         let place = Place::of(globals)?;
-        let run = place.find_to_change(&self.id)?;
-        place.change(async |owner| owner.tell(run, Command::Discard { run }).await)?;
+        let (said, written) = match Which::of(&place, &self.id)? {
+            Which::Attempt(run) => {
+                place.change(async |owner| owner.tell(run, Command::Discard { run }).await)?;
+                (format!("{run} has ended as failed"), json!({"run": run, "discarded": true}))
+            }
+            Which::Message(letter) => {
+                place.change(async |owner| Ok(owner.engine.settle(letter, Settling::Discard).await?))?;
+                (format!("{letter} is given up"), json!({"letter": letter, "discarded": true}))
+            }
+        };
         if screen.is_text() {
-            screen.remark(&format!("{run} has ended as failed"));
+            screen.remark(&said);
         } else {
-            screen.document(&json!({"run": run, "discarded": true}))?;
+            screen.document(&written)?;
         }
         Ok(Exit::Ok)
     }

@@ -45,16 +45,17 @@ impl List {
         for item in snapshot.dead_letters()?.into_iter().take(self.limit as usize) {
             let message = &item.dead.envelope.message;
             let target = message.target();
+            let what = target.map_or(String::new(), |run| format!(" to {}", screen.id(run)));
             rows.push(vec![
-                Cell::new(target.map_or("-".into(), |run| screen.id(run))),
+                Cell::toned(item.id.to_string(), Tone::Strong),
                 Cell::new("message"),
-                Cell::new(message.kind()),
+                Cell::new(format!("{}{what}", message.kind())),
                 Cell::toned(&*item.dead.reason, Tone::Bad),
                 Cell::new(&item.node),
                 Cell::toned(screen.time(item.at), Tone::Faint),
             ]);
             documents.push(json!({
-                "kind": "message", "number": item.id, "run": target, "reason": &*item.dead.reason,
+                "kind": "message", "letter": item.id, "run": target, "reason": &*item.dead.reason,
                 "node": item.node, "at": iso(item.at), "envelope": item.dead.envelope,
             }));
         }
@@ -65,7 +66,7 @@ impl List {
         if rows.is_empty() {
             screen.remark("nothing was set aside");
         }
-        screen.table(&["RUN", "KIND", "STEP", "REASON", "NODE", "WHEN"], rows)?;
+        screen.table(&["ID", "KIND", "WHAT", "REASON", "NODE", "WHEN"], rows)?;
         Ok(Exit::Ok)
     }
 }

@@ -4,10 +4,30 @@ mod discard;
 mod list;
 mod requeue;
 
+use abide_kernel::{LetterId, RunId};
 use clap::{Args, Subcommand};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::options::{AsJson, Globals};
+use crate::place::Place;
+
+/// Which dead letter is meant.
+enum Which {
+    /// The attempt of a run.
+    Attempt(RunId),
+    /// A message between runs.
+    Message(LetterId),
+}
+
+impl Which {
+    /// A message by its whole id, or a run by its id or the beginning of one.
+    fn of(place: &Place, text: &str) -> Result<Self, Failure> {
+        if text.starts_with(LetterId::PREFIX) {
+            return Ok(Self::Message(text.parse()?));
+        }
+        place.find_to_change(text).map(Self::Attempt)
+    }
+}
 
 /// Attempts and messages that were set aside: list, requeue, discard.
 #[derive(Debug, Args)]
@@ -23,9 +43,9 @@ enum Verb {
     /// List what was set aside, and why.
     #[command(visible_alias = "ls")]
     List(list::List),
-    /// Put a run's dead letter back in line.
+    /// Put a dead letter back in line.
     Requeue(requeue::Requeue),
-    /// Give a run up whose attempt is a dead letter: it ends as failed.
+    /// Give up a dead letter: a run whose attempt it is ends as failed.
     Discard(discard::Discard),
 }
 

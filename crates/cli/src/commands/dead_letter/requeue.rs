@@ -1,21 +1,23 @@
-//! `abide dead-letter requeue`: a dead letter is put back in line, and its deliveries count anew.
+//! `abide dead-letter requeue`: a dead letter is put back in line: an attempt whose deliveries count anew, or a message.
 
-use abide_kernel::shard::Command;
+use abide_kernel::shard::{Command, Settling};
 use clap::Args;
 use serde_json::json;
 
+use super::Which;
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
 use crate::place::Place;
 use crate::screen::Screen;
 
-/// Put a run's dead letter back in line.
+/// Put a dead letter back in line.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  abide dead-letter requeue run_0193f2c4a1b2")]
+  abide dead-letter requeue run_0193f2c4a1b2
+  abide dead-letter requeue letter_17")]
 pub(crate) struct Requeue {
-    /// The run: its id or the beginning of it
+    /// What was set aside: the id of a run or the beginning of it, or of a message as `list` shows it
     id: String,
 }
 
@@ -23,12 +25,20 @@ impl Requeue {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
         let place = Place::of(globals)?;
-        let run = place.find_to_change(&self.id)?;
-        place.change(async |owner| owner.tell(run, Command::Requeue { run }).await)?;
+        let (said, written) = match Which::of(&place, &self.id)? {
+            Which::Attempt(run) => {
+                place.change(async |owner| owner.tell(run, Command::Requeue { run }).await)?;
+                (format!("{run} is back in line"), json!({"run": run, "requeued": true}))
+            }
+            Which::Message(letter) => {
+                place.change(async |owner| Ok(owner.engine.settle(letter, Settling::Requeue).await?))?;
+                (format!("{letter} is back in line"), json!({"letter": letter, "requeued": true}))
+            }
+        };
         if screen.is_text() {
-            screen.remark(&format!("{run} is back in line"));
+            screen.remark(&said);
         } else {
-            screen.document(&json!({"run": run, "requeued": true}))?;
+            screen.document(&written)?;
         }
         Ok(Exit::Ok)
     }

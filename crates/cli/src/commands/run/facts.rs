@@ -25,7 +25,7 @@ pub(crate) fn words(before: Option<&Run>, row: &Row) -> String {
     }
     if parts.is_empty() {
         let kinds: Vec<&str> = row.facts.iter().map(Fact::kind).collect();
-        return if kinds.is_empty() { "emptied by a purge".into() } else { kinds.join(", ") };
+        return if kinds.is_empty() { "emptied".into() } else { kinds.join(", ") };
     }
     parts.join("; ")
 }
@@ -86,7 +86,10 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::Requeued(_) => "the dead letter was put back".into(),
         Fact::Anomaly(anomaly) => format!("anomaly {}: {}", anomaly.kind, anomaly.detail),
         Fact::Purged => "its record was removed".into(),
-        Fact::Compacted(run) => format!("compacted at rev {}", run.rev.0),
+        Fact::Compacted(whole) => match run {
+            None => format!("the journal begins here: compacted at {} with {}", whole.status(), brief(&whole.state)),
+            Some(_) => "compacted".into(),
+        },
     }
 }
 

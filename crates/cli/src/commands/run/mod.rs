@@ -1,6 +1,7 @@
 //! `abide run …`: one execution of a workflow, looked at or changed.
 
 mod cancel;
+mod compact;
 mod explain;
 mod facts;
 mod history;
@@ -16,7 +17,7 @@ use clap::{Args, Subcommand};
 use crate::failure::Outcome;
 use crate::options::{AsJson, Globals};
 
-/// Runs: list, show, history, explain, start, signal, cancel, purge.
+/// Runs: list, show, history, explain, start, signal, cancel, compact, purge.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
     #[command(flatten)]
@@ -42,6 +43,8 @@ enum Verb {
     Signal(signal::Signal),
     /// End a run from outside.
     Cancel(cancel::Cancel),
+    /// Let a run's journal begin anew: what was before goes for good.
+    Compact(compact::Compact),
     /// Remove the record of a run that has ended.
     Purge(purge::Purge),
 }
@@ -56,6 +59,7 @@ impl Command {
             Verb::Start(start) => start.perform(globals),
             Verb::Signal(signal) => signal.perform(globals),
             Verb::Cancel(cancel) => cancel.perform(globals),
+            Verb::Compact(compact) => compact.perform(globals),
             Verb::Purge(purge) => purge.perform(globals),
         }
     }
