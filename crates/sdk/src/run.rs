@@ -1,5 +1,6 @@
 //! A handle on one run.
 
+use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
 
@@ -27,6 +28,12 @@ pub struct RunHandle {
     client: Client,
     id: RunId,
     admission: Admission,
+}
+
+impl fmt::Debug for RunHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunHandle").field("id", &self.id).field("admission", &self.admission).finish_non_exhaustive()
+    }
 }
 
 impl RunHandle {
