@@ -34,5 +34,7 @@ pub const ERROR_BYTES_MAX: usize = 16 * 1024;
 pub const WAITING_COMMANDS_MAX: usize = 10_000;
 /// How many starts a shard remembers by request in each of its two generations, so that a retry is recognised.
 pub const RECENT_STARTS_MAX: usize = 200_000;
+/// Most caps and rates one process may have.
+pub const THROTTLE_RULES_MAX: usize = 1_024;
 /// Deadlines of runs outside memory that are read ahead at a time.
 pub const DUE_WINDOW_MAX: usize = 1_024;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use abide_kernel::shard::Rules;
+
 use crate::{Clock, Notifier, Program};
 
 /// How an engine behaves. The defaults suit a process of its own.
@@ -17,6 +19,8 @@ pub struct Config {
     pub programs: Vec<Arc<dyn Program>>,
     /// The queues it serves, and how many attempts at once.
     pub pools: Vec<Pool>,
+    /// Caps and rates of queues, workflows and namespaces.
+    pub limits: Rules,
     /// Told of attempts that can be claimed, after they are durable.
     pub notifier: Option<Arc<dyn Notifier>>,
     /// Where instants come from.
@@ -43,6 +47,7 @@ impl Default for Config {
             lease: Duration::from_secs(30),
             programs: Vec::new(),
             pools: vec![Pool { queue: "default".into(), concurrency: 256 }],
+            limits: Rules::default(),
             notifier: None,
             clock: Clock::system(),
             flush_runs: 4_096,

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use abide_kernel::explain::Explanation;
-use abide_kernel::shard::{Answer, Command};
+use abide_kernel::shard::{Answer, Command, Rules};
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{Row, Run, RunId, Slot, Str, Timestamp, TokenHash};
 use abide_store::{Fault, Filter, Listed, Page, Reader, Stats, Store};
@@ -45,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) writer: Writer,
     pub(crate) programs: Programs,
     pub(crate) pools: Vec<Pool>,
+    pub(crate) limits: Rules,
     pub(crate) notifier: Option<Arc<dyn Notifier>>,
     pub(crate) node: Str,
     pub(crate) process: Str,
@@ -106,7 +107,7 @@ impl Engine {
             }
         };
         let reader = store.reader()?;
-        let core = Core::new(store.map());
+        let core = Core::new(store.map(), &config.limits);
         let (process, token) = identity();
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
@@ -117,6 +118,7 @@ impl Engine {
             writer: Writer::default(),
             programs: Programs::new(&config.programs),
             pools: config.pools,
+            limits: config.limits,
             notifier: config.notifier,
             node: config.node.into(),
             process,

@@ -44,7 +44,7 @@ impl Shared {
     pub(crate) async fn explain(&self, run: RunId) -> Result<Explanation, Unanswered> {
         let (shown, _) = self.show(run).await?;
         let queues: Vec<Str> = self.pools.iter().map(|pool| pool.queue.as_str().into()).collect();
-        let mut around = self.core.lock().shard(run.slot()).surroundings(run);
+        let mut around = self.core.lock().surroundings(run);
         around.service = Service::of(&shown, [(queues.as_slice(), self.programs.definitions.as_slice())]);
         Ok(explain(&shown, &around, self.now()))
     }

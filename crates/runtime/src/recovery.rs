@@ -23,6 +23,7 @@ impl Shared {
                 }
             }
         }
+        core.throttle.forget_running();
         core.pools = self
             .pools
             .iter()
@@ -81,6 +82,7 @@ impl Shared {
             sent: opened.sent,
             consumed: opened.consumed,
             notify: self.notifier.is_some(),
+            rules: self.limits.clone(),
         };
         let mut shard = Shard::new(config, now);
         self.fold_tail(store, &mut shard, opened.watermark)?;

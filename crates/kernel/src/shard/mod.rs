@@ -16,6 +16,7 @@ mod messages;
 mod ready;
 mod recent;
 mod resident;
+mod throttle;
 mod transact;
 
 use alloc::boxed::Box;
@@ -27,6 +28,7 @@ pub use claim::Worker;
 pub use command::*;
 pub use load::Loaded;
 pub use ready::{LaneKey, Order};
+pub use throttle::{BadRule, Hold, Rate, Rule, Rules, Scope, Throttle};
 
 use crate::envelope::{Envelope, Message};
 use crate::{Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
@@ -35,6 +37,7 @@ use hash::Map;
 use ready::Ready;
 use recent::Recent;
 use resident::Resident;
+use throttle::Tally;
 
 /// What a shard is told when it is opened.
 #[derive(Clone, Debug)]
@@ -57,6 +60,8 @@ pub struct Config {
     pub consumed: Vec<u64>,
     /// Whether a notifier wants to hear of scheduled attempts.
     pub notify: bool,
+    /// The rules of the throttle that is lent to every claim.
+    pub rules: Rules,
 }
 
 /// A deterministic state machine over a durable log.
@@ -71,6 +76,7 @@ pub struct Shard {
 
     runs: Map<RunId, Box<Resident>>,
     ready: Ready,
+    tally: Tally,
     deadlines: Deadlines,
     keys: Map<String, RunId>,
     recent: Recent,
@@ -123,6 +129,7 @@ impl Shard {
             sealed: config.head,
             runs: Map::default(),
             ready: Ready::default(),
+            tally: Tally::new(config.rules.clone()),
             deadlines: Deadlines::default(),
             keys: Map::default(),
             recent: Recent::new(now),

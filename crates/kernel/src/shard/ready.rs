@@ -43,6 +43,13 @@ pub struct LaneKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(u32);
 
+impl LaneId {
+    /// Its number, counted from zero.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 #[derive(Debug)]
 struct Lane {
     key: LaneKey,

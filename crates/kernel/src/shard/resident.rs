@@ -18,8 +18,8 @@ pub(crate) enum Place {
     None,
     /// It can be claimed.
     Ready(LaneId, Order),
-    /// It is claimed.
-    Running,
+    /// It is claimed, out of this lane.
+    Running(LaneId),
 }
 
 /// A run in memory.
@@ -85,7 +85,7 @@ impl Resident {
                     cursor: index as u16,
                 },
             ),
-            Phase::Claimed(_) => Place::Running,
+            Phase::Claimed(_) => Place::Running(lane),
             _ => Place::None,
         }
     }

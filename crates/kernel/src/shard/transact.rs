@@ -119,15 +119,17 @@ impl Shard {
             resident.places[index] = after;
             match before {
                 Place::Ready(lane, order) => self.ready.remove(lane, order, gate),
-                Place::Running => {
-                    gate.iter().for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency))
+                Place::Running(lane) => {
+                    self.tally.leave(&self.ready, lane);
+                    gate.iter().for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency));
                 }
                 Place::None => {}
             }
             match after {
                 Place::Ready(lane, order) => self.ready.insert(lane, order, gate),
-                Place::Running => {
-                    gate.iter().for_each(|(namespace, concurrency)| self.ready.enter(namespace, concurrency))
+                Place::Running(lane) => {
+                    self.tally.enter(&self.ready, lane);
+                    gate.iter().for_each(|(namespace, concurrency)| self.ready.enter(namespace, concurrency));
                 }
                 Place::None => {}
             }
@@ -135,7 +137,7 @@ impl Shard {
         let due = resident.due(now);
         // Only a lease moves with every step, so only a claimed run keeps an entry that comes too early: a parked one would
         // be brought back into memory by it, for nothing.
-        let held = resident.places.contains(&Place::Running);
+        let held = resident.places.iter().any(|place| matches!(place, Place::Running(_)));
         match (resident.armed, due) {
             (Some(armed), Some(due)) if due == armed || (held && due > armed) => {}
             (armed, due) => {
@@ -156,10 +158,13 @@ impl Shard {
         let spec = &resident.run.started.spec;
         let gate = spec.concurrency.as_ref().map(|concurrency| (&*spec.namespace, concurrency));
         for place in resident.places.drain(..) {
-            match (place, gate) {
-                (Place::Ready(lane, order), gate) => self.ready.remove(lane, order, gate),
-                (Place::Running, Some((namespace, concurrency))) => self.ready.leave(namespace, concurrency),
-                (Place::Running | Place::None, _) => {}
+            match place {
+                Place::Ready(lane, order) => self.ready.remove(lane, order, gate),
+                Place::Running(lane) => {
+                    self.tally.leave(&self.ready, lane);
+                    gate.iter().for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency));
+                }
+                Place::None => {}
             }
         }
     }
