@@ -24,6 +24,8 @@ pub struct Surroundings {
     pub queue_paused: bool,
     /// The cap or rate that keeps the run's attempts from beginning.
     pub hold: Option<Hold>,
+    /// When the run becomes a dead letter, because live workers of its queue lack its definition.
+    pub dead_letter_at: Option<Timestamp>,
     /// Ready attempts that the picker would take before this one.
     pub ahead: usize,
 }
@@ -313,6 +315,7 @@ fn ready(run: &Run, cursor: &Cursor, around: &Surroundings, since: Timestamp, no
             ["start more workers, or raise their concurrency".to_string()],
         )
     };
+    around.dead_letter_at.iter().for_each(|at| explanation.note("dead_letter_at_ms", at.0));
     explanation.note("visible_at_ms", since.0);
     explanation.note("ahead", around.ahead);
     explanation

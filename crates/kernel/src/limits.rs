@@ -22,6 +22,10 @@ pub const LABELS_MAX: usize = 64;
 pub const ANOMALIES_MAX: usize = 32;
 /// An attempt that was delivered this often without an answer goes to the dead letters.
 pub const DELIVERIES_MAX_DEFAULT: u32 = 20;
+/// How long an attempt waits for its definition, unless it is said otherwise: a day, in milliseconds.
+pub const DEFINITION_WAIT_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
+/// Attempts without a definition that become dead letters in one tick of a shard.
+pub const ORPHANS_AT_ONCE_MAX: usize = 1_024;
 /// Longest delay, deadline or lease that can be asked for: one hundred years, in milliseconds.
 pub const DELAY_MS_MAX: u64 = 100 * 365 * 24 * 3_600 * 1_000;
 /// Shortest lease, so that a heartbeat has a chance.

@@ -82,6 +82,13 @@ impl EngineBuilder {
         self
     }
 
+    /// How long an attempt waits when its queue is served here and its workflow, version or definition is not. Then it
+    /// becomes a dead letter; its run is kept, and requeueing puts it back. A day, unless it is said otherwise.
+    pub fn definition_wait(mut self, wait: Duration) -> Self {
+        self.config.definition_wait = wait;
+        self
+    }
+
     /// The node's name, as inspection shows it.
     pub fn node(mut self, name: &str) -> Self {
         self.config.node = name.into();

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::ready::LaneId;
+use super::ready::{LaneId, LaneKey};
 use super::resident::Place;
 use super::{Dispatch, Output, Shard, Throttle, WorkerId};
 use crate::explain::Surroundings;
@@ -34,12 +34,23 @@ impl Worker {
         claimant.lease_ms = claimant.lease_ms.clamp(LEASE_MS_MIN, DELAY_MS_MAX);
         Self { claimant: Arc::new(claimant), queues, definitions, lanes: Vec::new(), lanes_seen: 0 }
     }
+
+    /// Which of its definitions serves the attempts of a lane, if one does and it serves the queue.
+    pub(super) fn definition_for(&self, lane: &LaneKey) -> Option<usize> {
+        let serves = |definition: &Definition| {
+            definition.workflow == lane.workflow
+                && definition.version == lane.version
+                && lane.fingerprint.is_none_or(|pinned| pinned == definition.fingerprint)
+        };
+        self.definitions.iter().position(serves).filter(|_| self.queues.contains(&lane.queue))
+    }
 }
 
 impl Shard {
     /// Makes a worker known. It gets nothing until it claims.
     pub fn join(&mut self, worker: Worker) -> WorkerId {
         self.workers.push(worker);
+        self.find_orphans_again();
         WorkerId(self.workers.len() as u32 - 1)
     }
 
@@ -99,6 +110,7 @@ impl Shard {
             Place::Running(_) | Place::None => None,
         });
         around.ahead = ahead.min().unwrap_or(0);
+        around.dead_letter_at = self.orphan_until(id);
         around.hold = throttle.hold(&resident.lane_key(), self.now);
         around
     }
@@ -111,13 +123,7 @@ impl Shard {
         self.tally.learn(&self.ready);
         for index in worker.lanes_seen..self.ready.lane_count() {
             let lane = self.ready.lane_at(index);
-            let key = self.ready.lane_key(lane);
-            let serves = worker.definitions.iter().position(|definition| {
-                definition.workflow == key.workflow
-                    && definition.version == key.version
-                    && key.fingerprint.is_none_or(|pinned| pinned == definition.fingerprint)
-            });
-            if let Some(definition) = serves.filter(|_| worker.queues.contains(&key.queue)) {
+            if let Some(definition) = worker.definition_for(self.ready.lane_key(lane)) {
                 worker.lanes.push((lane, definition));
             }
         }

@@ -13,6 +13,7 @@ mod execute;
 mod hash;
 mod load;
 mod messages;
+mod orphans;
 mod ready;
 mod recent;
 mod resident;
@@ -34,6 +35,7 @@ use crate::envelope::{Envelope, Message};
 use crate::{Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
 use deadlines::Deadlines;
 use hash::Map;
+use orphans::Orphans;
 use ready::Ready;
 use recent::Recent;
 use resident::Resident;
@@ -62,6 +64,8 @@ pub struct Config {
     pub notify: bool,
     /// The rules of the throttle that is lent to every claim.
     pub rules: Rules,
+    /// How long an attempt waits for its definition, where workers of its queue lack it, before it is set aside.
+    pub definition_wait_ms: u64,
 }
 
 /// A deterministic state machine over a durable log.
@@ -77,6 +81,7 @@ pub struct Shard {
     runs: Map<RunId, Box<Resident>>,
     ready: Ready,
     tally: Tally,
+    orphans: Orphans,
     deadlines: Deadlines,
     keys: Map<String, RunId>,
     recent: Recent,
@@ -130,6 +135,7 @@ impl Shard {
             runs: Map::default(),
             ready: Ready::default(),
             tally: Tally::new(config.rules.clone()),
+            orphans: Orphans::default(),
             deadlines: Deadlines::default(),
             keys: Map::default(),
             recent: Recent::new(now),
@@ -187,6 +193,7 @@ impl Shard {
         while let Some(run) = self.deadlines.pop_due(self.now) {
             self.expire(run);
         }
+        self.set_orphans_aside();
         if let Some(from) = self.deadlines.wants_page(self.now)
             && !self.paging_due
         {
@@ -215,7 +222,8 @@ impl Shard {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         // While a page is being read, what lies behind the horizon is on its way.
-        if self.paging_due { self.deadlines.first() } else { self.deadlines.next() }
+        let due = if self.paging_due { self.deadlines.first() } else { self.deadlines.next() };
+        due.into_iter().chain(self.next_orphan().map(|(at, _)| at)).min()
     }
 
     /// A broken invariant, found before anything was appended: the driver drops the shard and opens it anew.

@@ -146,6 +146,7 @@ impl Shard {
                 resident.armed = due;
             }
         }
+        self.find_orphans();
         self.settle_key(id);
         self.settle_end(id);
     }

@@ -10,6 +10,7 @@ pub mod text;
 use std::collections::{BTreeMap, VecDeque};
 
 use abide_kernel::envelope::{DeadEnvelope, Envelope};
+use abide_kernel::limits::DEFINITION_WAIT_MS_DEFAULT;
 use abide_kernel::shard::{
     Answer, Batch, Command, Config, Dispatch, Load, Loaded, Output, Record, Rule, Rules, Shard, Throttle, Ticket,
     Worker, WorkerId,
@@ -170,6 +171,7 @@ impl World {
             consumed: disk.consumed.clone(),
             notify: self.notify,
             rules: self.rules.clone(),
+            definition_wait_ms: DEFINITION_WAIT_MS_DEFAULT,
         }
     }
 
