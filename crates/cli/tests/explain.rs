@@ -102,3 +102,40 @@ fn a_run_whose_record_is_damaged_says_where() {
     shop.edit("UPDATE journal SET facts = replace(facts, 'Ada', 'Bob')");
     told(&shop, &run, "damaged", "journal row 1 of shard 0");
 }
+
+/// AB-1, D25: beside a running engine, what the engine serves is known and not guessed: queue, workflow, version and
+/// definition. A holder that does not say so, or says it in an unknown way, is judged by what it has executed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_running_engine_serves_is_known() {
+    let shop = Shop::new();
+    let elsewhere = shop.start("waits", &["--queue", "mail"]);
+    let unknown = shop.start("audits", &[]);
+    let newer = shop.start("sleeps", &["--version", "4"]);
+    let pinned = {
+        let hangs = Machine::<Value>::new("hangs").step("hang", async |_, _| std::future::pending().await);
+        let engine = shop.engine().register(hangs).start().await.unwrap();
+        let run = engine.client().start("hangs", &0).await.unwrap().id().to_string();
+        shop.await_status(&run, "executing");
+        engine.stop(Duration::ZERO).await;
+        run
+    };
+    let changed = Machine::<Value>::new("hangs").step("wait", async |_, _| std::future::pending().await);
+    let engine = shop.engine().register(changed).start().await.unwrap();
+    told(&shop, &elsewhere, "no_worker", "no live worker serves queue mail");
+    told(&shop, &unknown, "no_worker_workflow", "no live worker of queue default has workflow audits");
+    told(&shop, &newer, "no_worker_version", "needs sleeps v4, and live workers have v1");
+    told(&shop, &pinned, "no_worker_definition", "it is pinned to definition");
+
+    // What an engine of another release may have written.
+    let lock = format!("{}.lock", shop.path().display());
+    let written = std::fs::read_to_string(&lock).unwrap();
+    let named: String = written.lines().take(2).map(|line| format!("{line}\n")).collect();
+    for other in ["", "{\"queues\":[\"mail\"", "{\"serves\":\"everything\"}\n", "hello\n\nworld"] {
+        std::fs::write(&lock, format!("{named}{other}")).unwrap();
+        told(&shop, &unknown, "behind", "is ready since");
+    }
+    let more = written.replacen("{", "{\"limits\":[],", 1) + "{\"a line\":\"of the future\"}\n";
+    std::fs::write(&lock, more).unwrap();
+    told(&shop, &unknown, "no_worker_workflow", "no live worker of queue default has workflow audits");
+    engine.stop(Duration::ZERO).await;
+}

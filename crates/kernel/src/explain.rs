@@ -7,6 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::shard::Hold;
 use crate::transition::claim::Definition;
 use crate::{
     Claim, ClaimId, Cursor, DeadLetter, Fingerprint, Phase, Run, RunId, Status, Str, Timestamp, Wait, WaitKind,
@@ -21,6 +22,10 @@ pub struct Surroundings {
     pub key_held_by: Vec<RunId>,
     /// Whether the run's queue is paused.
     pub queue_paused: bool,
+    /// The cap or rate that keeps the run's attempts from beginning.
+    pub hold: Option<Hold>,
+    /// When the run becomes a dead letter, because live workers of its queue lack its definition.
+    pub dead_letter_at: Option<Timestamp>,
     /// Ready attempts that the picker would take before this one.
     pub ahead: usize,
 }
@@ -92,6 +97,8 @@ pub enum Reason {
     QueuePaused,
     /// It is ready, and its concurrency key is taken.
     KeySaturated(Vec<RunId>),
+    /// It is ready, and a cap or a rate is reached.
+    Throttled(Hold),
     /// It is ready, behind so many others.
     Behind(usize),
     /// It is tried again later.
@@ -127,6 +134,8 @@ impl Reason {
             Self::NoWorker(Service::NoQueue | Service::Served) => "no_worker",
             Self::QueuePaused => "queue_paused",
             Self::KeySaturated(_) => "key_saturated",
+            Self::Throttled(Hold { free_at: None, .. }) => "cap_reached",
+            Self::Throttled(Hold { free_at: Some(_), .. }) => "rate_reached",
             Self::Behind(_) => "behind",
             Self::BackingOff(_) => "backing_off",
             Self::NotYetEligible(_) => "not_yet_eligible",
@@ -294,6 +303,8 @@ fn ready(run: &Run, cursor: &Cursor, around: &Surroundings, since: Timestamp, no
         );
         saturated.note("key_limit", limit);
         saturated
+    } else if let Some(hold) = &around.hold {
+        throttled(hold, &what, now)
     } else {
         told(
             Reason::Behind(around.ahead),
@@ -304,8 +315,36 @@ fn ready(run: &Run, cursor: &Cursor, around: &Surroundings, since: Timestamp, no
             ["start more workers, or raise their concurrency".to_string()],
         )
     };
+    around.dead_letter_at.iter().for_each(|at| explanation.note("dead_letter_at_ms", at.0));
     explanation.note("visible_at_ms", since.0);
     explanation.note("ahead", around.ahead);
+    explanation
+}
+
+fn throttled(hold: &Hold, what: &str, now: Timestamp) -> Explanation {
+    let Hold { rule, running, free_at } = hold;
+    let why = match (free_at, rule.rate, rule.at_most) {
+        (Some(at), Some(rate), _) => format!(
+            "{} begins {} attempts in {} at most: the next may begin in {}",
+            rule.scope,
+            rate.count,
+            duration(rate.per_ms),
+            duration(at.since(now))
+        ),
+        (_, _, most) => format!("{} executes {running} attempts, and {} at most", rule.scope, most.unwrap_or(*running)),
+    };
+    let mut explanation = told(
+        Reason::Throttled(hold.clone()),
+        format!("{what}, but {why}"),
+        ["wait".to_string(), format!("raise the limit of {}", rule.scope)],
+    );
+    explanation.note("limit_scope", &rule.scope);
+    explanation.note("limit_running", running);
+    rule.at_most.iter().for_each(|most| explanation.note("limit_at_most", most));
+    if let Some(rate) = &rule.rate {
+        explanation.note("limit_rate", format!("{} per {} ms", rate.count, rate.per_ms));
+    }
+    free_at.iter().for_each(|at| explanation.note("limit_free_at_ms", at.0));
     explanation
 }
 

@@ -22,6 +22,10 @@ pub const LABELS_MAX: usize = 64;
 pub const ANOMALIES_MAX: usize = 32;
 /// An attempt that was delivered this often without an answer goes to the dead letters.
 pub const DELIVERIES_MAX_DEFAULT: u32 = 20;
+/// How long an attempt waits for its definition, unless it is said otherwise: a day, in milliseconds.
+pub const DEFINITION_WAIT_MS_DEFAULT: u64 = 24 * 3_600 * 1_000;
+/// Attempts without a definition that become dead letters in one tick of a shard.
+pub const ORPHANS_AT_ONCE_MAX: usize = 1_024;
 /// Longest delay, deadline or lease that can be asked for: one hundred years, in milliseconds.
 pub const DELAY_MS_MAX: u64 = 100 * 365 * 24 * 3_600 * 1_000;
 /// Shortest lease, so that a heartbeat has a chance.
@@ -34,6 +38,8 @@ pub const ERROR_BYTES_MAX: usize = 16 * 1024;
 pub const WAITING_COMMANDS_MAX: usize = 10_000;
 /// How many starts a shard remembers by request in each of its two generations, so that a retry is recognised.
 pub const RECENT_STARTS_MAX: usize = 200_000;
+/// Most caps and rates one process may have.
+pub const THROTTLE_RULES_MAX: usize = 1_024;
 /// Deadlines of runs outside memory that are read ahead at a time.
 pub const DUE_WINDOW_MAX: usize = 1_024;
 /// Waiting attempts without a concurrency key that are kept in memory for one queue, workflow and version; up to twice

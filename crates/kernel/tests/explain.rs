@@ -18,7 +18,7 @@ fn world() -> World {
 }
 
 fn told(world: &World, run: RunId) -> Explanation {
-    told_around(world, run, world.shards[0].surroundings(run))
+    told_around(world, run, world.shards[0].surroundings(run, &world.throttle))
 }
 
 fn told_around(world: &World, run: RunId, around: Surroundings) -> Explanation {

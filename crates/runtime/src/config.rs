@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use abide_kernel::limits::DEFINITION_WAIT_MS_DEFAULT;
+use abide_kernel::shard::Rules;
+
 use crate::{Clock, Notifier, Program};
 
 /// How an engine behaves. The defaults suit a process of its own.
@@ -17,6 +20,11 @@ pub struct Config {
     pub programs: Vec<Arc<dyn Program>>,
     /// The queues it serves, and how many attempts at once.
     pub pools: Vec<Pool>,
+    /// Caps and rates of queues, workflows and namespaces.
+    pub limits: Rules,
+    /// How long an attempt waits for its definition, where the engine serves its queue and lacks it, before it becomes
+    /// a dead letter.
+    pub definition_wait: Duration,
     /// Told of attempts that can be claimed, after they are durable.
     pub notifier: Option<Arc<dyn Notifier>>,
     /// Where instants come from.
@@ -43,6 +51,8 @@ impl Default for Config {
             lease: Duration::from_secs(30),
             programs: Vec::new(),
             pools: vec![Pool { queue: "default".into(), concurrency: 256 }],
+            limits: Rules::default(),
+            definition_wait: Duration::from_millis(DEFINITION_WAIT_MS_DEFAULT),
             notifier: None,
             clock: Clock::system(),
             flush_runs: 4_096,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide_kernel::shard::{Answer, Batch, Command, Flush, Load, Output, Ticket, WorkerId};
+use abide_kernel::explain::Surroundings;
+use abide_kernel::shard::{Answer, Batch, Command, Flush, Load, Output, Rules, Throttle, Ticket, WorkerId};
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{ClaimId, Refusal, RunId, Shard, ShardId, ShardMap, Slot, Timestamp, TokenHash};
 use hashbrown::HashMap;
@@ -16,6 +17,8 @@ pub(crate) struct Core {
     pub(crate) map: ShardMap,
     pub(crate) shards: Vec<Shard>,
     pub(crate) pools: Vec<PoolState>,
+    /// Caps and rates, over all shards.
+    pub(crate) throttle: Throttle,
     pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Answer>>,
     pub(crate) next_ticket: u64,
     pub(crate) executing: HashMap<ClaimId, Executing>,
@@ -70,11 +73,12 @@ impl Programs {
 pub(crate) const NOBODY: Ticket = Ticket(0);
 
 impl Core {
-    pub(crate) fn new(map: ShardMap) -> Self {
+    pub(crate) fn new(map: ShardMap, limits: &Rules) -> Self {
         Self {
             map,
             shards: Vec::new(),
             pools: Vec::new(),
+            throttle: Throttle::new(limits),
             waiters: HashMap::new(),
             next_ticket: 1,
             executing: HashMap::new(),
@@ -121,8 +125,12 @@ impl Core {
 
     /// Lets free workers claim what is ready, so that the claims ride in the batch that is being gathered.
     pub(crate) fn fill(&mut self, now: Timestamp) {
+        self.throttle.begin_round();
         if self.draining {
             return;
+        }
+        if !self.throttle.is_empty() {
+            self.report();
         }
         let shards = self.shards.len();
         for pool in &mut self.pools {
@@ -132,12 +140,26 @@ impl Core {
                     break;
                 }
                 let index = (self.first_shard + turn) % shards;
-                pool.running += self.shards[index].claim(now, pool.workers[index], free);
+                pool.running += self.shards[index].claim(now, pool.workers[index], free, &mut self.throttle);
             }
         }
         if shards > 1 {
             self.first_shard = (self.first_shard + 1) % shards;
         }
+    }
+
+    /// Every shard tells the throttle what began and what ended: room made in one of them is room for all.
+    fn report(&mut self) {
+        for shard in &mut self.shards {
+            shard.report(&mut self.throttle);
+        }
+    }
+
+    /// What the run's shard and the throttle know of its surroundings.
+    pub(crate) fn surroundings(&mut self, run: RunId) -> Surroundings {
+        self.report();
+        let home = self.map.home(run.slot());
+        self.shards[usize::from(home.0)].surroundings(run, &self.throttle)
     }
 
     /// How many attempts local workers have claimed, begun or not.
@@ -160,9 +182,9 @@ impl Core {
         self.fill(now);
     }
 
-    /// When the next deadline of any shard is.
+    /// When the next deadline of any shard is, or a rate lets somebody begin.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
-        self.shards.iter().filter_map(Shard::next_wake).min()
+        self.shards.iter().filter_map(Shard::next_wake).chain(self.throttle.next_wake()).min()
     }
 
     /// How many rows wait to be sealed.

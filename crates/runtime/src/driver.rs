@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use abide_kernel::explain::Explanation;
-use abide_kernel::shard::{Answer, Command, Settling};
+use abide_kernel::shard::{Answer, Command, Rules, Settling};
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{LetterId, Row, Run, RunId, Slot, Str, Timestamp, TokenHash, limits};
 use abide_store::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Stats, Store};
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) writer: Writer,
     pub(crate) programs: Programs,
     pub(crate) pools: Vec<Pool>,
+    pub(crate) limits: Rules,
+    pub(crate) definition_wait: Duration,
     pub(crate) notifier: Option<Arc<dyn Notifier>>,
     pub(crate) node: Str,
     pub(crate) process: Str,
@@ -110,7 +112,7 @@ impl Engine {
             }
         };
         let reader = store.reader()?;
-        let core = Core::new(store.map());
+        let core = Core::new(store.map(), &config.limits);
         let (process, token) = identity();
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
@@ -121,6 +123,8 @@ impl Engine {
             writer: Writer::default(),
             programs: Programs::new(&config.programs),
             pools: config.pools,
+            limits: config.limits,
+            definition_wait: config.definition_wait,
             notifier: config.notifier,
             node: config.node.into(),
             process,
@@ -140,6 +144,7 @@ impl Engine {
             let mut store = shared.store.lock();
             let mut core = shared.core.lock();
             shared.open_shards(store.as_mut(), &mut core)?;
+            shared.announce(store.as_mut());
         }
         spawn_driver(&shared, 0);
         let watching = shared.clone();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use abide_kernel::explain::{Explanation, Service, explain};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Refusal, Row, Run, RunId, Seq, Str};
-use abide_store::{Counters, Fault, Filter, Listed, Page, Stats};
+use abide_store::{Counters, Fault, Filter, Listed, Page, Serving, Stats, Store};
 
 use crate::admission::Unanswered;
 use crate::driver::Shared;
@@ -55,9 +55,18 @@ impl Shared {
     pub(crate) async fn explain(self: &Arc<Self>, run: RunId) -> Result<Explanation, Unanswered> {
         let (shown, _) = self.show(run).await?;
         let queues: Vec<Str> = self.pools.iter().map(|pool| pool.queue.as_str().into()).collect();
-        let mut around = self.core.lock().shard(run.slot()).surroundings(run);
+        let mut around = self.core.lock().surroundings(run);
         around.service = Service::of(&shown, [(queues.as_slice(), self.programs.definitions.as_slice())]);
         Ok(explain(&shown, &around, self.now()))
+    }
+
+    /// Tells those who only read the store what this engine can execute.
+    pub(crate) fn announce(&self, store: &mut dyn Store) {
+        let queues = self.pools.iter().map(|pool| pool.queue.as_str().into()).collect();
+        let definitions = self.programs.definitions.clone();
+        if let Err(fault) = store.announce(&Serving { queues, definitions }) {
+            tracing::warn!(%fault, "others cannot see what this engine executes; nothing depends on it");
+        }
     }
 
     /// Runs that match, newest first: index rows, and what has changed since they were written.

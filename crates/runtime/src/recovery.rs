@@ -23,6 +23,7 @@ impl Shared {
                 }
             }
         }
+        core.throttle.forget_running();
         core.pools = self
             .pools
             .iter()
@@ -95,6 +96,8 @@ impl Shared {
             consumed: opened.consumed,
             notify: self.notifier.is_some(),
             windows: Windows::default(),
+            rules: self.limits.clone(),
+            definition_wait_ms: u64::try_from(self.definition_wait.as_millis()).unwrap_or(u64::MAX),
         };
         let mut shard = Shard::new(config, now);
         self.fold_tail(store, &mut shard, opened.watermark)?;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use abide_kernel::shard::{Rule, Rules};
 use abide_runtime::{Clock, Config, Metrics, Notifier, Pool, Program, Stopped};
 use abide_store::sqlite::SqliteStore;
 use abide_store::{Store, StoreUrl};
 
-use crate::{Client, StartError, Workflow};
+use crate::{Client, Limit, StartError, Workflow};
 
 /// An engine that runs workflows in this process.
 pub struct Engine {
@@ -22,6 +23,7 @@ impl Engine {
             workflows: Vec::new(),
             config: Config::default(),
             pools: Vec::new(),
+            limits: Vec::new(),
             shards: 1,
         }
     }
@@ -51,6 +53,7 @@ pub struct EngineBuilder {
     workflows: Vec<Result<Arc<dyn Program>, (String, String)>>,
     config: Config,
     pools: Vec<Pool>,
+    limits: Vec<Rule>,
     shards: u16,
 }
 
@@ -67,9 +70,22 @@ impl EngineBuilder {
         self
     }
 
+    /// Keeps a queue, a workflow or a namespace to a cap or a rate; see [`Limit`].
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limits.push(limit.into());
+        self
+    }
+
     /// How long a claim lasts without a heartbeat.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.config.lease = lease;
+        self
+    }
+
+    /// How long an attempt waits when its queue is served here and its workflow, version or definition is not. Then it
+    /// becomes a dead letter; its run is kept, and requeueing puts it back. A day, unless it is said otherwise.
+    pub fn definition_wait(mut self, wait: Duration) -> Self {
+        self.config.definition_wait = wait;
         self
     }
 
@@ -107,7 +123,7 @@ impl EngineBuilder {
     /// Opens the store, brings it in order and begins to work.
     ///
     /// # Errors
-    /// When the URL, the store or a workflow is not as it should be.
+    /// When the URL, the store, a workflow or a limit is not as it should be.
     pub async fn start(self) -> Result<Engine, StartError> {
         let url: StoreUrl = self.url.parse()?;
         let node = self.config.node.clone();
@@ -121,7 +137,7 @@ impl EngineBuilder {
     /// Begins to work on a store that is open already.
     ///
     /// # Errors
-    /// When the store or a workflow is not as it should be.
+    /// When the store, a workflow or a limit is not as it should be.
     pub fn start_on(mut self, store: Box<dyn Store>) -> Result<Engine, StartError> {
         for workflow in self.workflows {
             let program = workflow.map_err(|(workflow, problem)| StartError::Workflow { workflow, problem })?;
@@ -142,6 +158,7 @@ impl EngineBuilder {
         if !self.pools.is_empty() {
             self.config.pools = self.pools;
         }
+        self.config.limits = Rules::new(self.limits)?;
         let inner = abide_runtime::Engine::open(store, self.config)?;
         Ok(Engine { inner: Arc::new(inner) })
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use abide_kernel::shard::BadRule;
 use abide_kernel::{ErrorInfo, Payload, Refusal, RunId};
 use abide_runtime::{OpenError, Unanswered};
 use abide_store::{BadUrl, Fault};
@@ -77,6 +78,9 @@ pub enum StartError {
     /// The engine could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// A limit cannot be meant.
+    #[error(transparent)]
+    Limit(#[from] BadRule),
     /// A workflow is not well formed.
     #[error("workflow {workflow:?}: {problem}")]
     Workflow {

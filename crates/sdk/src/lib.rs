@@ -26,6 +26,7 @@ mod client;
 mod context;
 mod engine;
 mod error;
+mod limit;
 mod machine;
 mod outcome;
 mod run;
@@ -35,6 +36,7 @@ pub use client::Client;
 pub use context::{Child, Ctx};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{ClientError, StartError, StepError};
+pub use limit::Limit;
 pub use machine::{Machine, Workflow};
 pub use outcome::{
     ChildStart, Outcome, await_any, await_signal, child, continue_as_new, days, done, hours, minutes, next, replay,

@@ -10,6 +10,7 @@ mod journal;
 mod listing;
 mod record;
 mod row;
+mod serving;
 mod store;
 mod url;
 
@@ -21,5 +22,6 @@ pub mod sqlite;
 
 pub use fault::{Fault, FaultKind};
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
+pub use serving::Serving;
 pub use store::{Counters, Due, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
 pub use url::{BadUrl, Durability, StoreUrl};

@@ -4,7 +4,7 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
-use crate::{DeadLetterItem, Fault, Filter, Listed, Page, Stats};
+use crate::{DeadLetterItem, Fault, Filter, Listed, Page, Serving, Stats};
 
 /// What a shard's owner needs to know to go on.
 #[derive(Clone, Debug)]
@@ -158,6 +158,15 @@ pub trait Store: Send {
     /// # Errors
     /// When they cannot be read.
     fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault>;
+
+    /// Says what the owner can execute, where those who read the store from outside find it. A store that nobody can
+    /// read from outside has no such place.
+    ///
+    /// # Errors
+    /// When it could not be written. Nothing depends on it.
+    fn announce(&mut self, _: &Serving) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// Another view of the same store, for inspection beside the owner.
     ///

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::Command;
 
 use abide_kernel::shard::Batch;
-use abide_kernel::{Seq, ShardEpoch, ShardId};
+use abide_kernel::transition::claim::Definition;
+use abide_kernel::{Fingerprint, Seq, ShardEpoch, ShardId};
 use abide_store::sqlite::{SqliteStore, open_read_only};
-use abide_store::{Durability, Fault, FaultKind, Store, Verdict};
+use abide_store::{Durability, Fault, FaultKind, Serving, Store, Verdict};
 use crashed::{File, edit};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -127,6 +128,30 @@ fn a_store_in_use_names_its_holder() {
     drop(store);
     assert_eq!(SqliteStore::holder(&file.path()), None);
     file.open();
+}
+
+/// AB-1: a holder says what it can execute, in place of what it said before, and the next one begins with nothing.
+#[test]
+fn a_holder_says_what_it_serves() {
+    let file = File::new(1);
+    let mut store = file.open();
+    let serving = || SqliteStore::holder(&file.path()).unwrap().serving;
+    assert_eq!(serving(), None);
+    let definition = Definition {
+        workflow: "order".into(),
+        version: 2,
+        fingerprint: Fingerprint(0xfeed_f00d_dead_beef),
+        first_step: "pay".into(),
+    };
+    let much = Serving { queues: vec!["mail".into(), "a \"name\"\n".into()], definitions: vec![definition; 9] };
+    for said in [much, Serving { queues: vec!["default".into()], definitions: Vec::new() }] {
+        store.announce(&said).unwrap();
+        assert_eq!(serving(), Some(said));
+    }
+    store.close().unwrap();
+    assert_eq!(SqliteStore::holder(&file.path()), None);
+    let _store = file.open();
+    assert_eq!(serving(), None);
 }
 
 /// SQ-13: the fence is checked in the file, in the transaction that writes: when someone removes the lock and opens

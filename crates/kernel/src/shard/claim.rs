@@ -4,9 +4,9 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::ready::LaneId;
+use super::ready::{LaneId, LaneKey};
 use super::resident::Place;
-use super::{Dispatch, Output, Shard, WorkerId};
+use super::{Dispatch, Output, Shard, Throttle, WorkerId};
 use crate::explain::Surroundings;
 use crate::limits::{DELAY_MS_MAX, LEASE_MS_MIN};
 use crate::transition::claim::{self, Definition};
@@ -34,16 +34,27 @@ impl Worker {
         claimant.lease_ms = claimant.lease_ms.clamp(LEASE_MS_MIN, DELAY_MS_MAX);
         Self { claimant: Arc::new(claimant), queues, definitions, lanes: Vec::new(), lanes_seen: 0 }
     }
+
+    /// Which of its definitions serves the attempts of a lane, if one does and it serves the queue.
+    pub(super) fn definition_for(&self, lane: &LaneKey) -> Option<usize> {
+        let serves = |definition: &Definition| {
+            definition.workflow == lane.workflow
+                && definition.version == lane.version
+                && lane.fingerprint.is_none_or(|pinned| pinned == definition.fingerprint)
+        };
+        self.definitions.iter().position(serves).filter(|_| self.queues.contains(&lane.queue))
+    }
 }
 
 impl Shard {
     /// Makes a worker known. It gets nothing until it claims.
     pub fn join(&mut self, worker: Worker) -> WorkerId {
         self.workers.push(worker);
+        self.find_orphans_again();
         WorkerId(self.workers.len() as u32 - 1)
     }
 
-    /// Whether there is an attempt that the worker could claim now.
+    /// Whether there is an attempt that the worker could claim now, caps and rates aside.
     #[must_use]
     pub fn has_work(&mut self, worker: WorkerId) -> bool {
         self.refresh_lanes(worker);
@@ -51,13 +62,22 @@ impl Shard {
         worker.lanes.iter().any(|(lane, _)| self.ready.first(*lane).is_some())
     }
 
-    /// Claims up to `most` attempts for a worker. They are dispatched once the claims are durable.
-    pub fn claim(&mut self, now: Timestamp, worker: WorkerId, most: usize) -> usize {
+    /// Hands over what began and what ended here since the last time. Where several shards share a throttle, all of
+    /// them do so before one of them claims.
+    pub fn report(&mut self, throttle: &mut Throttle) {
+        self.tally.report(throttle);
+    }
+
+    /// Claims up to `most` attempts for a worker, as far as caps and rates let them begin. They are dispatched once
+    /// the claims are durable.
+    pub fn claim(&mut self, now: Timestamp, worker: WorkerId, most: usize, throttle: &mut Throttle) -> usize {
         self.advance(now);
         self.refresh_lanes(worker);
+        self.report(throttle);
         let mut claimed = 0;
-        while claimed < most && self.claim_next(worker) {
+        while claimed < most && self.claim_next(now, worker, throttle) {
             claimed += 1;
+            self.report(throttle);
             // A first claim pins its run, which may move the run's other attempts to a lane that is new.
             self.refresh_lanes(worker);
         }
@@ -66,10 +86,10 @@ impl Shard {
         claimed
     }
 
-    /// What this shard knows of a run's surroundings, to explain why it does not move; the caller adds whether live
-    /// workers serve it and whether its queue is paused.
+    /// What this shard and the throttle know of a run's surroundings, to explain why it does not move; the caller adds
+    /// whether live workers serve it and whether its queue is paused.
     #[must_use]
-    pub fn surroundings(&self, id: RunId) -> Surroundings {
+    pub fn surroundings(&self, id: RunId, throttle: &Throttle) -> Surroundings {
         let mut around = Surroundings::default();
         let Some(resident) = self.runs.get(&id) else {
             return around;
@@ -87,9 +107,11 @@ impl Shard {
         }
         let ahead = resident.places.iter().filter_map(|place| match place {
             Place::Ready(lane, order) => Some(self.ready.ahead(*lane, order)),
-            Place::Running | Place::None => None,
+            Place::Running(_) | Place::None => None,
         });
         around.ahead = ahead.min().unwrap_or(0);
+        around.dead_letter_at = self.orphan_until(id);
+        around.hold = throttle.hold(&resident.lane_key(), self.now);
         around
     }
 
@@ -98,25 +120,23 @@ impl Shard {
         if worker.lanes_seen == self.ready.lane_count() {
             return;
         }
+        self.tally.learn(&self.ready);
         for index in worker.lanes_seen..self.ready.lane_count() {
             let lane = self.ready.lane_at(index);
-            let key = self.ready.lane_key(lane);
-            let serves = worker.definitions.iter().position(|definition| {
-                definition.workflow == key.workflow
-                    && definition.version == key.version
-                    && key.fingerprint.is_none_or(|pinned| pinned == definition.fingerprint)
-            });
-            if let Some(definition) = serves.filter(|_| worker.queues.contains(&key.queue)) {
+            if let Some(definition) = worker.definition_for(self.ready.lane_key(lane)) {
                 worker.lanes.push((lane, definition));
             }
         }
         worker.lanes_seen = self.ready.lane_count();
     }
 
-    fn claim_next(&mut self, id: WorkerId) -> bool {
+    fn claim_next(&mut self, now: Timestamp, id: WorkerId, throttle: &mut Throttle) -> bool {
         let worker = &self.workers[id.0 as usize];
-        let firsts = worker.lanes.iter().filter_map(|(lane, definition)| Some((self.ready.first(*lane)?, *definition)));
-        let Some((order, definition)) = firsts.min_by_key(|(order, _)| *order) else {
+        let firsts = worker.lanes.iter().filter_map(|(lane, definition)| {
+            let order = self.ready.first(*lane)?;
+            throttle.admits(self.tally.rules(*lane), now).then_some((order, *lane, *definition))
+        });
+        let Some((order, lane, definition)) = firsts.min_by_key(|(order, ..)| *order) else {
             return false;
         };
         let (run, cursor) = (order.run, order.cursor);
@@ -129,6 +149,7 @@ impl Shard {
             self.bug = Some(alloc::format!("{run}: an attempt in the ready work cannot be claimed: {decided:?}"));
             return false;
         };
+        throttle.begin(self.tally.rules(lane));
         self.transact_merged(run, transition.facts);
         self.dispatch(id, run, cursor);
         true

@@ -14,9 +14,11 @@ mod hash;
 mod letters;
 mod load;
 mod messages;
+mod orphans;
 mod ready;
 mod recent;
 mod resident;
+mod throttle;
 mod transact;
 
 use alloc::boxed::Box;
@@ -28,14 +30,17 @@ pub use claim::Worker;
 pub use command::*;
 pub use load::Loaded;
 pub use ready::{LaneKey, Order, Windows};
+pub use throttle::{BadRule, Hold, Rate, Rule, Rules, Scope, Throttle};
 
 use crate::envelope::{Envelope, Message};
 use crate::{LetterId, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
 use deadlines::Deadlines;
 use hash::Map;
+use orphans::Orphans;
 use ready::Ready;
 use recent::Recent;
 use resident::Resident;
+use throttle::Tally;
 
 /// What a shard is told when it is opened.
 #[derive(Clone, Debug)]
@@ -60,6 +65,10 @@ pub struct Config {
     pub notify: bool,
     /// How much ready work is kept in memory.
     pub windows: Windows,
+    /// The rules of the throttle that is lent to every claim.
+    pub rules: Rules,
+    /// How long an attempt waits for its definition, where workers of its queue lack it, before it is set aside.
+    pub definition_wait_ms: u64,
 }
 
 /// A deterministic state machine over a durable log.
@@ -74,6 +83,8 @@ pub struct Shard {
 
     runs: Map<RunId, Box<Resident>>,
     ready: Ready,
+    tally: Tally,
+    orphans: Orphans,
     deadlines: Deadlines,
     keys: Map<String, RunId>,
     recent: Recent,
@@ -130,6 +141,8 @@ impl Shard {
             sealed: config.head,
             runs: Map::default(),
             ready: Ready::new(config.windows),
+            tally: Tally::new(config.rules.clone()),
+            orphans: Orphans::default(),
             deadlines: Deadlines::default(),
             keys: Map::default(),
             recent: Recent::new(now),
@@ -194,6 +207,7 @@ impl Shard {
         while let Some(run) = self.deadlines.pop_due(self.now) {
             self.expire(run);
         }
+        self.set_orphans_aside();
         if let Some(from) = self.deadlines.wants_page(self.now)
             && !self.paging_due
         {
@@ -227,7 +241,8 @@ impl Shard {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         // While a page is being read, what lies behind the horizon is on its way.
-        if self.paging_due { self.deadlines.first() } else { self.deadlines.next() }
+        let due = if self.paging_due { self.deadlines.first() } else { self.deadlines.next() };
+        due.into_iter().chain(self.next_orphan().map(|(at, _)| at)).min()
     }
 
     /// A broken invariant, found before anything was appended: the driver drops the shard and opens it anew.

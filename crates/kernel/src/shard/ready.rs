@@ -68,6 +68,13 @@ fn line_text(kind: &str, names: &impl serde::Serialize) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(u32);
 
+impl LaneId {
+    /// Its number, counted from zero.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// A line of lanes, by its number.
 #[derive(Clone, Copy, Debug)]
 struct LineId(u32);
@@ -265,6 +272,21 @@ impl Ready {
         behind
     }
 
+    /// The attempt of a lane that is ready for longest, whatever its priority.
+    pub fn oldest(&self, lane: LaneId) -> Option<Order> {
+        let waiting = &self.lanes[lane.index()].waiting;
+        let mut oldest = *waiting.first()?;
+        let mut priority = oldest.priority;
+        // Within a priority the first is the oldest, so one look at each will do.
+        while let Some(next) = priority.checked_add(1).and_then(|from| waiting.range(first_of(from)..).next()) {
+            priority = next.priority;
+            if next.eligible_at < oldest.eligible_at {
+                oldest = *next;
+            }
+        }
+        Some(oldest)
+    }
+
     /// Adds a ready attempt.
     pub fn insert(&mut self, lane: LaneId, order: Order, concurrency: Option<(&str, &Concurrency)>) {
         let Some((namespace, concurrency)) = concurrency else {
@@ -369,6 +391,11 @@ fn cut<'a, I: Iterator<Item = &'a Order>>(orders: impl Fn() -> I, edge: Edge, wi
     seen().nth(window - 1).map(|last| Order { cursor: u16::MAX, ..*last })
 }
 
+/// What no attempt of a priority comes before.
+fn first_of(priority: i32) -> Order {
+    Order { priority, eligible_at: Timestamp(i64::MIN), arrival: Seq(0), run: RunId(0), cursor: 0 }
+}
+
 /// Brings the lanes in line with the gate: exactly the first `limit - running` waiting attempts stand there.
 fn expose(gate: &mut Gate, lanes: &mut [Lane]) {
     let room = gate.room();
@@ -410,6 +437,21 @@ mod tests {
             version: 1,
             fingerprint: None,
         })
+    }
+
+    /// D25: patience is counted from the oldest attempt of a lane, which need not be the first to be claimed.
+    #[test]
+    fn the_oldest_attempt_may_stand_behind_others() {
+        let mut ready = Ready::default();
+        let lane = lane(&mut ready);
+        let at = |priority, at, arrival| Order { eligible_at: Timestamp(at), ..order(priority, arrival) };
+        assert_eq!(ready.oldest(lane), None);
+        for order in [at(-7, 50, 2), at(-7, 60, 1), at(0, 40, 3), at(i32::MAX, 30, 4), at(9, 70, 5)] {
+            ready.insert(lane, order, None);
+        }
+        assert_eq!(ready.oldest(lane), Some(at(i32::MAX, 30, 4)));
+        ready.remove(lane, at(i32::MAX, 30, 4), None);
+        assert_eq!(ready.oldest(lane), Some(at(0, 40, 3)));
     }
 
     /// GD-37: at most K of a key at once, in strict order, and a saturated key blocks no other.

@@ -18,8 +18,8 @@ pub(crate) enum Place {
     None,
     /// It can be claimed.
     Ready(LaneId, Order),
-    /// It is claimed.
-    Running,
+    /// It is claimed, out of this lane.
+    Running(LaneId),
 }
 
 /// A run in memory.
@@ -106,7 +106,7 @@ impl Resident {
                     cursor: index as u16,
                 },
             ),
-            Phase::Claimed(_) => Place::Running,
+            Phase::Claimed(_) => Place::Running(lane),
             _ => Place::None,
         }
     }
@@ -141,7 +141,7 @@ impl Resident {
         let placed = self.places.iter().any(|place| match place {
             Place::None => false,
             Place::Ready(lane, order) => !ready.is_hidden(*lane, order, gate),
-            Place::Running => true,
+            Place::Running(_) => true,
         });
         !self.dirty && !placed && self.run.cursors.iter().all(parked)
     }

@@ -120,15 +120,17 @@ impl Shard {
             resident.places[index] = after;
             match before {
                 Place::Ready(lane, order) => self.ready.remove(lane, order, gate),
-                Place::Running => {
-                    gate.iter().for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency))
+                Place::Running(lane) => {
+                    self.tally.leave(&self.ready, lane);
+                    gate.iter().for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency));
                 }
                 Place::None => {}
             }
             match after {
                 Place::Ready(lane, order) => self.ready.insert(lane, order, gate),
-                Place::Running => {
-                    gate.iter().for_each(|(namespace, concurrency)| self.ready.enter(namespace, concurrency))
+                Place::Running(lane) => {
+                    self.tally.enter(&self.ready, lane);
+                    gate.iter().for_each(|(namespace, concurrency)| self.ready.enter(namespace, concurrency));
                 }
                 Place::None => {}
             }
@@ -136,7 +138,7 @@ impl Shard {
         let due = resident.due(now);
         // Only a lease moves with every step, so only a claimed run keeps an entry that comes too early: a parked one would
         // be brought back into memory by it, for nothing.
-        let held = resident.places.contains(&Place::Running);
+        let held = resident.places.iter().any(|place| matches!(place, Place::Running(_)));
         match (resident.armed, due) {
             (Some(armed), Some(due)) if due == armed || (held && due > armed) => {}
             (armed, due) => {
@@ -145,6 +147,7 @@ impl Shard {
                 resident.armed = due;
             }
         }
+        self.find_orphans();
         self.settle_key(id);
         self.settle_end(id);
     }
@@ -157,10 +160,13 @@ impl Shard {
         let places = core::mem::take(&mut resident.places);
         let gate = resident.gate();
         for place in places {
-            match (place, gate) {
-                (Place::Ready(lane, order), gate) => self.ready.remove(lane, order, gate),
-                (Place::Running, Some((namespace, concurrency))) => self.ready.leave(namespace, concurrency),
-                (Place::Running | Place::None, _) => {}
+            match place {
+                Place::Ready(lane, order) => self.ready.remove(lane, order, gate),
+                Place::Running(lane) => {
+                    self.tally.leave(&self.ready, lane);
+                    gate.iter().for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency));
+                }
+                Place::None => {}
             }
         }
     }

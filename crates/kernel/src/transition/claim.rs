@@ -2,13 +2,15 @@
 
 use alloc::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::Transition;
 use crate::{
     Claim, ClaimRef, Claimant, Claimed, Fact, Fingerprint, Meta, Phase, Pinned, Refusal, Run, Str, Timestamp, TokenHash,
 };
 
 /// A workflow definition that a worker has: what a run it claims is pinned to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Definition {
     /// The workflow's name.
     pub workflow: Str,

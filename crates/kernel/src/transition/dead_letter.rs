@@ -1,6 +1,8 @@
 //! Dead letters: attempts that cannot be processed are set aside whole, and put back or discarded by a person.
 
+use alloc::boxed::Box;
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 
 use super::{Transition, schedule};
@@ -14,6 +16,19 @@ use crate::{
 pub fn of(index: u16, cursor: &Cursor, reason: ErrorInfo, node: &Str) -> DeadLettered {
     let envelope = Scheduled { cursor: index, turn: cursor.turn, step: cursor.step.clone(), visible_at: None };
     DeadLettered { cursor: index, reason, node: node.clone(), envelope }
+}
+
+/// Sets an attempt aside because no live worker of its queue has the definition that the run needs.
+#[must_use]
+pub fn definition_missing(run: &Run, cursor: u16, node: &Str) -> Transition {
+    let Some(at) = run.cursors.get(usize::from(cursor)) else {
+        return Transition::default();
+    };
+    let spec = &run.started.spec;
+    let pinned = run.fingerprint.map_or(String::new(), |pinned| format!(" with definition {pinned}"));
+    let message = format!("no live worker of queue {} has {} v{}{pinned}", spec.queue, spec.workflow, spec.version);
+    let reason = ErrorInfo::terminal("definition_missing", &message);
+    Transition::of([Fact::DeadLettered(Box::new(of(cursor, at, reason, node)))])
 }
 
 /// Puts the run's dead letters back.

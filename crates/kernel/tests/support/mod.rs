@@ -10,9 +10,10 @@ pub mod text;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use abide_kernel::envelope::{DeadEnvelope, Envelope};
+use abide_kernel::limits::DEFINITION_WAIT_MS_DEFAULT;
 use abide_kernel::shard::{
-    Answer, Batch, Command, Config, Dispatch, LinePlace, Load, Loaded, Output, Record, Shard, Ticket, Windows, Worker,
-    WorkerId,
+    Answer, Batch, Command, Config, Dispatch, LinePlace, Load, Loaded, Output, Record, Rule, Rules, Shard, Throttle,
+    Ticket, Windows, Worker, WorkerId,
 };
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
@@ -99,6 +100,8 @@ pub struct World {
     pub shards: Vec<Shard>,
     pub disks: Vec<Disk>,
     pub hands: Vec<Hand>,
+    pub rules: Rules,
+    pub throttle: Throttle,
     pub notify: bool,
     /// Whether batches wait for [`World::durable`] instead of being appended at once.
     pub held: bool,
@@ -127,6 +130,8 @@ impl World {
             shards: Vec::new(),
             disks: vec![Disk { consumed: vec![0; count], ..Disk::default() }; count],
             hands: Vec::new(),
+            rules: Rules::default(),
+            throttle: Throttle::default(),
             notify: false,
             held: false,
             loads_held: false,
@@ -141,6 +146,14 @@ impl World {
             tickets: 0,
             requests: 0,
         };
+        world.open();
+        world
+    }
+
+    /// A world whose claims keep to `rules`.
+    pub fn throttled(shards: u16, rules: Vec<Rule>) -> Self {
+        let mut world = Self::new(shards);
+        world.rules = Rules::new(rules).expect("rules");
         world.open();
         world
     }
@@ -162,6 +175,8 @@ impl World {
             consumed: disk.consumed.clone(),
             notify: self.notify,
             windows: WINDOWS,
+            rules: self.rules.clone(),
+            definition_wait_ms: DEFINITION_WAIT_MS_DEFAULT,
         }
     }
 
@@ -171,6 +186,8 @@ impl World {
 
     /// Opens every shard from what is durable: index rows first, then the log after them.
     fn open(&mut self) {
+        // What a rate has used up is known to the process alone, and dies with it.
+        self.throttle = Throttle::new(&self.rules);
         self.shards = (0..self.disks.len()).map(|index| Shard::new(self.config(index), self.now)).collect();
         for index in 0..self.shards.len() {
             self.recall(index);
@@ -289,8 +306,10 @@ impl World {
     pub fn claim(&mut self, worker: &str, most: usize) -> usize {
         let id = self.worker(worker);
         let mut claimed = 0;
+        self.throttle.begin_round();
+        self.shards.iter_mut().for_each(|shard| shard.report(&mut self.throttle));
         for shard in &mut self.shards {
-            claimed += shard.claim(self.now, id, most - claimed);
+            claimed += shard.claim(self.now, id, most - claimed, &mut self.throttle);
         }
         self.settle();
         claimed

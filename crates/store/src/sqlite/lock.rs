@@ -1,4 +1,5 @@
-//! Ownership of the file: a lock beside it that names its holder and ends with its process.
+//! Ownership of the file: a lock beside it that names its holder and ends with its process. Its lines are the process,
+//! its name, and, as JSON, what it can execute; of a line that is missing or strange nothing is known.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::{Fault, FaultKind};
+use crate::{Fault, FaultKind, Serving};
 
 /// Who holds a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,11 +16,36 @@ pub struct Holder {
     pub pid: u32,
     /// What the holder says of itself.
     pub name: String,
+    /// What the holder can execute, if it has said so in a way that is understood here.
+    pub serving: Option<Serving>,
 }
 
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+    path: PathBuf,
+    /// Where the lines that name the holder end.
+    named: u64,
+}
+
+impl Lock {
+    /// Says what the holder can execute, in place of what it said before. One who reads it half written does not
+    /// understand it, and knows no less than before.
+    pub(super) fn announce(&mut self, serving: &Serving) -> Result<(), Fault> {
+        let mut line = serde_json::to_vec(serving).unwrap_or_default();
+        line.push(b'\n');
+        let written = self
+            .file
+            .set_len(self.named)
+            .and_then(|()| self.file.seek(SeekFrom::Start(self.named)))
+            .and_then(|_| self.file.write_all(&line));
+        written.map_err(|error| unusable(&self.path, error))
+    }
+}
+
+fn unusable(lock: &Path, error: std::io::Error) -> Fault {
+    let message = format!("the lock file {} cannot be opened or written: {error}", lock.display());
+    Fault::because(FaultKind::Unusable, message, error)
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -31,10 +57,7 @@ fn beside(path: &Path) -> PathBuf {
 /// Takes the lock of the store at `path`, or says who has it.
 pub(super) fn take(path: &Path, owner: &str) -> Result<Lock, Fault> {
     let lock = beside(path);
-    let doing = |error: std::io::Error| {
-        let message = format!("the lock file {} cannot be opened: {error}", lock.display());
-        Fault::because(FaultKind::Unusable, message, error)
-    };
+    let doing = |error: std::io::Error| unusable(&lock, error);
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock).map_err(doing)?;
     match try_lock(&file) {
         Ok(()) => {}
@@ -51,7 +74,7 @@ pub(super) fn take(path: &Path, owner: &str) -> Result<Lock, Fault> {
     file.set_len(0).map_err(doing)?;
     file.seek(SeekFrom::Start(0)).map_err(doing)?;
     file.write_all(text.as_bytes()).map_err(doing)?;
-    Ok(Lock { _file: file })
+    Ok(Lock { file, path: lock, named: text.len() as u64 })
 }
 
 /// Tries for a moment: one who only asks for the holder has the lock for an instant.
@@ -80,5 +103,7 @@ fn read_holder(file: &mut File) -> Option<Holder> {
     file.read_to_string(&mut text).ok()?;
     let mut lines = text.lines();
     let pid = lines.next()?.parse().ok()?;
-    Some(Holder { pid, name: lines.next().unwrap_or_default().to_owned() })
+    let name = lines.next().unwrap_or_default().to_owned();
+    let serving = lines.next().and_then(|line| serde_json::from_str(line).ok());
+    Some(Holder { pid, name, serving })
 }

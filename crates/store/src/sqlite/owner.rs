@@ -10,7 +10,9 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::fault::{commit_fault, fault};
 use super::{Owned, SqliteReader, SqliteStore, end_of, position, read, seq_of};
-use crate::{Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict, journal};
+use crate::{
+    Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun, Verdict, journal,
+};
 
 /// How long closing waits for readers: the next one to open the file can do what is left.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -179,6 +181,10 @@ impl Store for SqliteStore {
 
     fn counters(&self) -> Counters {
         self.counts.snapshot()
+    }
+
+    fn announce(&mut self, serving: &Serving) -> Result<(), Fault> {
+        self.lock.as_mut().map_or(Ok(()), |lock| lock.announce(serving))
     }
 
     fn close(&mut self) -> Result<(), Fault> {

@@ -100,9 +100,7 @@ impl Harness<'_> {
     /// Lets the process run until it was killed and enough was acknowledged.
     fn cycle(&mut self, cycle: u64) -> Result<()> {
         let before = self.ledger.acknowledged();
-        // Named points and moments by chance take turns; every point has its turn again and again.
-        let point = cycle.is_multiple_of(2).then(|| POINTS[(cycle / 2) as usize % POINTS.len()]);
-        if let Some(point) = point {
+        if let Some(point) = named_point(cycle, self.options.sabotage.is_some()) {
             let count = if point.ends_with("opened") { 1 } else { self.chance.u64(20..200) };
             self.life(cycle, Some((point, count)))?;
         }
@@ -237,7 +235,37 @@ impl Harness<'_> {
     }
 }
 
+/// The point at which a cycle kills, if it has one. Named points and moments by chance take turns; every point has its
+/// turn again and again. What a sabotaged process lets out too early is at stake where it has just left, so that point
+/// comes first, and two cycles are enough.
+fn named_point(cycle: u64, sabotaged: bool) -> Option<&'static str> {
+    let turn = cycle / 2;
+    let first = if sabotaged { POINTS.iter().position(|point| *point == "released").unwrap_or(0) } else { 0 };
+    cycle.is_multiple_of(2).then(|| POINTS[(turn as usize + first) % POINTS.len()])
+}
+
 fn killed(status: std::process::ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
     status.signal() == Some(9)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every point has its turn in twice as many cycles as there are points, sabotaged or not; the fault that is made on
+    /// purpose is looked for where it shows.
+    #[test]
+    fn every_point_has_its_turn() {
+        for sabotaged in [false, true] {
+            let struck: BTreeSet<&str> =
+                (0..2 * POINTS.len() as u64).filter_map(|cycle| named_point(cycle, sabotaged)).collect();
+            assert_eq!(struck, POINTS.iter().copied().collect());
+        }
+        assert_eq!(named_point(0, true), Some("released"));
+        assert_eq!(named_point(0, false), Some(POINTS[0]));
+        assert_eq!(named_point(1, true), None, "chance has its turn too");
+    }
 }

@@ -145,10 +145,11 @@ async fn signal(run: &RunHandle, notes: &Notes, id: &str, number: u32) -> Result
     }
 }
 
-/// Gives runs of earlier lives the signals they may still wait for.
+/// Gives runs of earlier lives the signals they may still wait for, now or when the step that executes has ended.
 async fn feed(client: &Client) -> Result<()> {
     let mut filter = Filter::default();
-    filter.statuses = vec![Status::AwaitingSignal];
+    filter.workflow = Some("signalled".into());
+    filter.statuses = Status::ALL.into_iter().filter(|status| !status.is_terminal()).collect();
     let mut page = Page { most: 200, before: None };
     loop {
         let runs = client.list(&filter, &page).await?;

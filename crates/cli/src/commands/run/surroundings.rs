@@ -50,12 +50,15 @@ fn place(run: &Run, now: Timestamp) -> Option<(i32, Timestamp, Seq, RunId)> {
     })
 }
 
-/// Whether somebody serves the run. Without a holder nobody does. A holder does not say what it has; what its
-/// process has executed shows some of it.
+/// Whether somebody serves the run. Without a holder nobody does. A holder says what it has; of one that does not, what
+/// its process has executed shows some of it.
 fn service(snapshot: &mut Snapshot, holder: Option<&Holder>, run: &Run) -> Result<Service, Failure> {
     let Some(holder) = holder else {
         return Ok(Service::NoQueue);
     };
+    if let Some(serving) = &holder.serving {
+        return Ok(Service::of(run, [(serving.queues.as_slice(), serving.definitions.as_slice())]));
+    }
     let mut filter = Filter::default();
     filter.workflow = Some(run.started.spec.workflow.clone());
     let process: Str = format!("{:x}-", holder.pid).into();
