@@ -13,6 +13,10 @@ use crate::points;
 const PAGE_ROWS: usize = 10_000;
 const FOLDED_RUNS_MAX: usize = 50_000;
 
+/// A page of runs that wait in a line, with the positions of their last rows, and the last place of the page if there are
+/// more behind it.
+type WaitingPage = (Vec<(Run, Seq)>, Option<LinePlace>);
+
 impl Shared {
     /// Opens every shard, dropping what was in memory. Whoever waited for an answer is told to retry.
     pub(crate) fn open_shards(&self, store: &mut dyn Store, core: &mut Core) -> Result<(), Fault> {
@@ -199,7 +203,7 @@ impl Shared {
         }
     }
 
-    /// A page of the runs that wait in a line, and the last place of the page if there are more behind it.
+    /// A page of the runs that wait in a line.
     pub(crate) fn read_waiting(
         &self,
         store: &mut dyn Store,
@@ -207,7 +211,7 @@ impl Shared {
         line: &str,
         after: Option<LinePlace>,
         now: Timestamp,
-    ) -> Result<(Vec<(Run, Seq)>, Option<LinePlace>), Fault> {
+    ) -> Result<WaitingPage, Fault> {
         let page = store.read_ready(shard, line, after, now, limits::READY_PAGE_MAX)?;
         let mut runs = Vec::with_capacity(page.places.len());
         for place in &page.places {
