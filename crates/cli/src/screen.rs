@@ -49,7 +49,7 @@ impl Cell {
 pub(crate) fn tone_of(status: Status) -> Tone {
     match status {
         Status::Done => Tone::Good,
-        Status::Failed | Status::DeadLettered => Tone::Bad,
+        Status::Failed | Status::DeadLettered | Status::InDoubt => Tone::Bad,
         Status::Cancelled => Tone::Faint,
         Status::Executing | Status::Runnable => Tone::Busy,
         Status::AwaitingSignal | Status::Sleeping | Status::AwaitingChildren => Tone::Waiting,

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::shard::Hold;
 use crate::transition::claim::Definition;
 use crate::{
-    Claim, ClaimId, Cursor, DeadLetter, Fingerprint, Phase, Run, RunId, Status, Str, Timestamp, Wait, WaitKind,
+    Claim, ClaimId, Cursor, DeadLetter, Fingerprint, OpKind, Phase, Run, RunId, Status, Str, Timestamp, Wait, WaitKind,
 };
 
 /// What the run itself cannot know.
@@ -111,6 +111,8 @@ pub enum Reason {
     Sleeping(Timestamp),
     /// It waits for these children.
     WaitingForChildren(Vec<RunId>),
+    /// It waits until someone says whether this effect happened.
+    InDoubt(Str),
     /// Its attempt was set aside.
     DeadLettered,
     /// A step waits for others of the run.
@@ -142,6 +144,7 @@ impl Reason {
             Self::WaitingForSignal(_) => "waiting_for_signal",
             Self::Sleeping(_) => "sleeping",
             Self::WaitingForChildren(_) => "waiting_for_children",
+            Self::InDoubt(_) => "in_doubt",
             Self::DeadLettered => "dead_lettered",
             Self::NeedsNotMet(_) => "needs_not_met",
             Self::NotApplied => "not_applied",
@@ -410,12 +413,53 @@ fn waiting(run: &Run, cursor: &Cursor, wait: &Wait, now: Timestamp) -> Explanati
             joined.note("children_failed", barrier.failed);
             joined
         }
+        WaitKind::Ledger => ledger(run, cursor, &since, now),
     };
     explanation.note("wait_token", wait.token);
     if let Some(until) = wait.until {
         explanation.note("wait_until_ms", until.0);
     }
     explanation
+}
+
+/// A function waits for its ledger: an effect in doubt before all else, then signals, children and timers.
+fn ledger(run: &Run, cursor: &Cursor, since: &str, now: Timestamp) -> Explanation {
+    let at = step(cursor);
+    let doubted = run.open_ops().find(|(id, _)| run.standing(*id) == Some(crate::Standing::InDoubt));
+    if let Some((id, op)) = doubted {
+        let mut explanation = told(
+            Reason::InDoubt(op.key.clone()),
+            format!("effect {:?} may or may not have happened, and is not repeated by itself", op.key),
+            ["--result", "--retry", "--fail"].map(|how| format!("abide effect resolve {} {} {how}", run.id, op.key)),
+        );
+        explanation.note("effect", id);
+        return explanation;
+    }
+    let mut signals = Vec::new();
+    let mut children = Vec::new();
+    for (_, op) in run.open_ops() {
+        match &op.kind {
+            OpKind::Signal { name, .. } if !signals.contains(name) => signals.push(name.clone()),
+            OpKind::Child { run } => children.push(*run),
+            OpKind::Signal { .. } | OpKind::Effect(_) | OpKind::Timer { .. } => {}
+        }
+    }
+    let due = run.open_ops().filter_map(|(_, op)| op.due()).min();
+    let until = due.map_or(String::new(), |due| format!(", for {} more at the longest", duration(due.since(now))));
+    if !signals.is_empty() {
+        let actions: Vec<String> = signals.iter().map(|name| format!("abide run signal {} {name}", run.id)).collect();
+        let sentence = format!("{at} waits for signal {} since {since}{until}", signals.join(" or "));
+        return told(Reason::WaitingForSignal(signals), sentence, actions);
+    }
+    if !children.is_empty() {
+        let actions: Vec<String> = children.iter().take(5).map(|child| format!("abide run explain {child}")).collect();
+        let shown = list(&children[..children.len().min(5)]);
+        let sentence = format!("{at} waits for {} of its children since {since}{until}: {shown}", children.len());
+        return told(Reason::WaitingForChildren(children), sentence, actions);
+    }
+    let until = due.unwrap_or(now);
+    let sentence = format!("{at} sleeps for another {}", duration(until.since(now)));
+    told(Reason::Sleeping(until), sentence, ["wait".to_string()])
 }
 
 fn dead(run: &Run, cursor: &Cursor, letter: &DeadLetter, now: Timestamp) -> Explanation {

@@ -14,7 +14,8 @@ use crate::outcome::Consume;
 use crate::run::{Run, Wait};
 use crate::spec::is_zero;
 use crate::{
-    ErrorInfo, Fingerprint, Outcome, Payload, RequestId, Rev, RunId, Seq, StartSpec, Status, Str, Timestamp, TokenHash,
+    ErrorInfo, Fingerprint, OpId, OpKind, Outcome, Payload, RequestId, Rev, RunId, Seq, StartSpec, Status, Str,
+    Timestamp, TokenHash,
 };
 
 /// The version of the fact format written by this release.
@@ -84,6 +85,12 @@ pub enum Fact {
     DeadLettered(Box<DeadLettered>),
     /// A dead letter was put back.
     Requeued(CursorRef),
+    /// An entry of the ledger was begun: an effect or a wait.
+    Intended(Box<Intended>),
+    /// An entry of the ledger ended.
+    Resulted(Box<Resulted>),
+    /// A step took notice of an entry that had ended.
+    Seen(Seen),
     /// An input contradicted the facts; it was recorded and not obeyed.
     Anomaly(Box<Anomaly>),
     /// The run's record was removed.
@@ -117,6 +124,9 @@ impl Fact {
             Self::Ended(_) => "ended",
             Self::DeadLettered(_) => "dead_lettered",
             Self::Requeued(_) => "requeued",
+            Self::Intended(_) => "intended",
+            Self::Resulted(_) => "resulted",
+            Self::Seen(_) => "seen",
             Self::Anomaly(_) => "anomaly",
             Self::Purged => "purged",
             Self::Compacted(_) => "compacted",
@@ -359,6 +369,8 @@ pub enum WakeReason {
     Children,
     /// The wait's deadline.
     Deadline,
+    /// An entry of the ledger ended.
+    Ledger,
 }
 
 /// A child was asked for.
@@ -382,6 +394,9 @@ pub struct ChildStarted {
     /// The token of the join barrier that waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barrier: Option<u64>,
+    /// The entry of the ledger that waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op: Option<OpId>,
     /// The slot that admits it by its key, when that is not its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<u16>,
@@ -454,6 +469,61 @@ pub struct DeadLettered {
     pub node: Str,
     /// The attempt as it was scheduled.
     pub envelope: Scheduled,
+}
+
+/// An entry of the ledger was begun, or an effect of it was begun again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Intended {
+    /// The entry's number.
+    pub op: OpId,
+    /// Which of the run's cursors.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cursor: u16,
+    /// Its name in its scope, and which one of that name.
+    pub key: Str,
+    /// What it is.
+    pub kind: OpKind,
+    /// The canonical hash of its input, if it has one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub input: u64,
+}
+
+/// An entry of the ledger ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Resulted {
+    /// The entry's number.
+    pub op: OpId,
+    /// How.
+    #[serde(flatten)]
+    pub end: OpEnd,
+    /// When, by the step's own account, which is no later than the row's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+}
+
+/// A step took notice of an entry of its ledger that had ended without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The entry's number.
+    pub op: OpId,
+}
+
+/// How an entry of the ledger ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpEnd {
+    /// With this value.
+    Value(Payload),
+    /// With this error.
+    Error(Arc<ErrorInfo>),
+    /// With the signal of this number, which leaves the inbox.
+    Signal(u64),
+    /// Its instant came.
+    Elapsed,
+    /// Its child ended, as the fact before says.
+    Child,
+    /// Its error does not count: it is begun again.
+    Reopened,
 }
 
 /// An input contradicted the facts.

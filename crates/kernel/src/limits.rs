@@ -16,6 +16,8 @@ pub const CHILDREN_MAX: usize = 10_000;
 pub const AWAIT_NAMES_MAX: usize = 64;
 /// Most steps of a run that may be open side by side.
 pub const CURSORS_MAX: usize = 1_000;
+/// Most entries a run's ledger may have: effects and waits of one visit of a step. Continue as new before that.
+pub const OPS_MAX: usize = 100_000;
 /// Most labels a run may carry.
 pub const LABELS_MAX: usize = 64;
 /// Anomalies kept per run; later ones are only counted.

@@ -66,6 +66,11 @@ pub enum Outcome {
         /// The new state.
         state: Payload,
     },
+    /// Park until an open entry of the ledger ends.
+    Suspend {
+        /// How many entries had ended as far as the step has seen: one that ended since wakes it at once.
+        seen: u32,
+    },
     /// End well.
     Done {
         /// The result.
@@ -148,6 +153,7 @@ impl Outcome {
                 check_quorum(*join, children.len())?;
                 check_payload("state", state)
             }
+            Self::Suspend { .. } => Ok(()),
             Self::Done { result } => check_payload("result", result),
             Self::Stop { error } => error.validate(),
             Self::ContinueAsNew { input } => check_payload("input", input),
@@ -163,6 +169,7 @@ impl Outcome {
             Self::Await { .. } => "await",
             Self::Sleep { .. } => "sleep",
             Self::Spawn { .. } => "spawn",
+            Self::Suspend { .. } => "suspend",
             Self::Done { .. } => "done",
             Self::Stop { .. } => "stop",
             Self::ContinueAsNew { .. } => "continue_as_new",

@@ -118,6 +118,18 @@ pub enum Refusal {
         /// Where it stands.
         status: Status,
     },
+    /// The effect may or may not have happened, and its policy forbids to execute it again by itself.
+    InDoubt {
+        /// Its number in the ledger.
+        op: u32,
+        /// Its key.
+        key: Str,
+    },
+    /// The effect ended before: what was recorded then stands.
+    EffectEnded {
+        /// Its number in the ledger.
+        op: u32,
+    },
     /// There is no such dead letter: it was put back or discarded, or never was.
     NoLetter {
         /// The dead letter asked for.
@@ -160,6 +172,8 @@ impl Refusal {
             Self::Invalid { .. } => "invalid",
             Self::ChildConflict { .. } => "child_conflict",
             Self::NotDeadLettered { .. } => "not_dead_lettered",
+            Self::InDoubt { .. } => "in_doubt",
+            Self::EffectEnded { .. } => "effect_ended",
             Self::NoLetter { .. } => "no_letter",
             Self::Corrupt { .. } => "corrupt",
             Self::Unknown => "unknown",
@@ -218,6 +232,15 @@ impl fmt::Display for Refusal {
                 write!(f, "child key {key:?} belongs to {child}, which has another workflow or input")
             }
             Self::NotDeadLettered { run, status } => write!(f, "{run} is {status}, not a dead letter"),
+            Self::InDoubt { op, key } => {
+                write!(
+                    f,
+                    "effect {key:?} (entry {op}) may or may not have happened; resolve it before it is tried again"
+                )
+            }
+            Self::EffectEnded { op } => {
+                write!(f, "the effect at entry {op} of the ledger has ended; what was recorded stands")
+            }
             Self::NoLetter { letter } => {
                 write!(f, "there is no dead letter {letter}: it was put back or discarded, or never was")
             }

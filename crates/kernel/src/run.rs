@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use crate::outcome::{Consume, Join};
 use crate::spec::is_zero;
 use crate::{
-    Anomaly, ChildAnswer, Claimant, ErrorInfo, Fact, Fingerprint, Outcome, Payload, RequestId, Rev, Row, RunId, Seq,
-    Started, Status, Str, Timestamp, WakeReason,
+    Anomaly, ChildAnswer, Claimant, ErrorInfo, Fact, Fingerprint, Op, OpId, OpKind, Outcome, Payload, RequestId, Rev,
+    Row, RunId, Seq, Standing, Started, Status, Str, Timestamp, WakeReason,
 };
 
 /// The version of the folded form of a run, as checkpoints keep it.
@@ -37,6 +37,8 @@ pub struct Run {
     pub compacted: Rev,
     /// When it was started.
     pub created_at: Timestamp,
+    /// When it began, or last began again.
+    pub begun_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
     /// The definition that runs it.
@@ -70,6 +72,21 @@ pub struct Run {
     /// Its children, in the order they were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Child>,
+    /// The ledger: effects and durable waits of steps, in the order they were begun, without those of steps long left.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub ops: Arc<Vec<Op>>,
+    /// How many entries the ledger had before those.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ops_dropped: u32,
+    /// How many entries of the ledger ever ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ops_ended: u32,
+    /// How many of them their steps took notice of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ops_seen: u32,
+    /// The entries of the ledger that are open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<OpId>,
     /// The parent's record is gone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub orphaned: bool,
@@ -236,6 +253,8 @@ pub enum WaitKind {
     Timer,
     /// Children.
     Children(Barrier),
+    /// The end of an open entry of the ledger.
+    Ledger,
 }
 
 /// A join barrier: it counts the children asked for.
@@ -309,6 +328,9 @@ pub struct Child {
     /// The token of the barrier that waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub barrier: Option<u64>,
+    /// The entry of the ledger that waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op: Option<OpId>,
     /// The slot that admits it by its key, when that is not its own: word for it goes the same way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<u16>,
@@ -412,6 +434,10 @@ impl core::fmt::Display for BadJournal {
 
 impl core::error::Error for BadJournal {}
 
+fn is_empty(ops: &Arc<Vec<Op>>) -> bool {
+    ops.is_empty()
+}
+
 impl Run {
     /// Where the run stands.
     #[must_use]
@@ -431,6 +457,7 @@ impl Run {
                     WaitKind::Signal { .. } => (Status::AwaitingSignal, 2),
                     WaitKind::Timer => (Status::Sleeping, 2),
                     WaitKind::Children(_) => (Status::AwaitingChildren, 2),
+                    WaitKind::Ledger => (self.ledger_status(), 2),
                 },
                 Phase::Planned { .. } | Phase::Finished { .. } | Phase::Closed => (Status::Runnable, 0),
             };
@@ -497,7 +524,24 @@ impl Run {
             Phase::Waiting(wait) => wait.until,
             _ => None,
         });
-        cursors.chain(self.started.spec.deadline).min()
+        cursors.chain(self.started.spec.deadline).chain(self.open_ops().filter_map(|(_, op)| op.due())).min()
+    }
+
+    /// Where a run stands that waits for its ledger: what a person would look at first.
+    fn ledger_status(&self) -> Status {
+        let mut status = Status::Sleeping;
+        for (id, op) in self.open_ops() {
+            let found = match &op.kind {
+                OpKind::Effect(_) if self.standing(id) == Some(Standing::InDoubt) => return Status::InDoubt,
+                OpKind::Effect(_) | OpKind::Timer { .. } => continue,
+                OpKind::Signal { .. } => Status::AwaitingSignal,
+                OpKind::Child { .. } => Status::AwaitingChildren,
+            };
+            if status == Status::Sleeping {
+                status = found;
+            }
+        }
+        status
     }
 
     /// Folds one more fact. What a fact says is taken as true: it was decided before it was written.

@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a run stands. The first six are open, the last three are terminal.
+/// Where a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -27,16 +27,19 @@ pub enum Status {
     Failed,
     /// Ended from outside.
     Cancelled,
+    /// Parked on an effect that may or may not have happened; resolve it.
+    InDoubt,
 }
 
 impl Status {
     /// All statuses, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Runnable,
         Self::Executing,
         Self::AwaitingSignal,
         Self::Sleeping,
         Self::AwaitingChildren,
+        Self::InDoubt,
         Self::DeadLettered,
         Self::Done,
         Self::Failed,
@@ -58,6 +61,7 @@ impl Status {
             Self::AwaitingSignal => "awaiting_signal",
             Self::Sleeping => "sleeping",
             Self::AwaitingChildren => "awaiting_children",
+            Self::InDoubt => "in_doubt",
             Self::DeadLettered => "dead_lettered",
             Self::Done => "done",
             Self::Failed => "failed",
@@ -86,7 +90,7 @@ pub struct UnknownStatus;
 
 impl fmt::Display for UnknownStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected one of runnable, executing, awaiting_signal, sleeping, awaiting_children, dead_lettered, done, failed, cancelled")
+        f.write_str("expected one of runnable, executing, awaiting_signal, sleeping, awaiting_children, in_doubt, dead_lettered, done, failed, cancelled")
     }
 }
 
@@ -101,9 +105,9 @@ impl StatusSet {
     /// No status: the key is never occupied.
     pub const NONE: Self = Self(0);
     /// Every status that is not terminal: the default scope of a unique key.
-    pub const OPEN: Self = Self(0b0_0011_1111);
+    pub const OPEN: Self = Self(0b10_0011_1111);
     /// Every status: the key stays occupied until the run is purged.
-    pub const ALL: Self = Self(0b1_1111_1111);
+    pub const ALL: Self = Self(0b11_1111_1111);
 
     /// The set of the given statuses.
     #[must_use]

@@ -109,6 +109,9 @@ pub fn threads(run: RunId, started: &Started, fact: &Fact) -> SmallVec<[Thread; 
         | Fact::ChildAnswered(_)
         | Fact::ChildEnded(_)
         | Fact::ParentPurged
+        | Fact::Intended(_)
+        | Fact::Resulted(_)
+        | Fact::Seen(_)
         | Fact::Anomaly(_) => (true, false, false),
     };
     if life {

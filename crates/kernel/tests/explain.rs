@@ -137,6 +137,9 @@ fn a_run_that_backs_off_says_after_what() {
         error: Arc::new(ErrorInfo::retryable("timeout", "no answer")),
         retry: Some(RetryPolicy::exponential(90_000)),
         seed: 1,
+        entries: Vec::new(),
+        reopen: Vec::new(),
+        set_aside: false,
     };
     world.ask(Command::Fail { run, failing: Box::new(failing) });
     let told = told(&world, run);

@@ -106,6 +106,9 @@ fn an_outcome_is_checked_before_it_is_written() {
         error: Arc::new(ErrorInfo { details: Some(huge()), ..ErrorInfo::terminal("x", "") }),
         retry: None,
         seed: 0,
+        entries: Vec::new(),
+        reopen: Vec::new(),
+        set_aside: false,
     };
     let fail = Command::Fail { run, failing: Box::new(failing) };
     assert_eq!(refusal(world.ask(fail)).code(), "too_large");

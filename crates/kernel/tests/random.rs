@@ -151,6 +151,7 @@ fn completing(claim: u32, token: TokenHash, b: u8) -> Completing {
         consume: if b & 128 == 0 { Consume::Presented } else { Consume::ByName },
         error: None,
         compact_after: b.is_multiple_of(5).then_some(4),
+        entries: Vec::new(),
     }
 }
 
@@ -269,6 +270,9 @@ impl Play {
                     error: Arc::new(ErrorInfo::retryable("oops", "x")),
                     retry: (b & 1 == 1).then(|| RetryPolicy::exponential(u64::from(*b))),
                     seed: 1,
+                    entries: Vec::new(),
+                    reopen: Vec::new(),
+                    set_aside: false,
                 };
                 Command::Fail { run, failing: Box::new(failing) }
             }

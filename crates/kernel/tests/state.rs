@@ -241,6 +241,9 @@ fn a_failure_without_policy_ends_the_run() {
             error: Arc::new(ErrorInfo::retryable("panic", "the handler raised")),
             retry,
             seed: 3,
+            entries: Vec::new(),
+            reopen: Vec::new(),
+            set_aside: false,
         }),
     };
     let run = world.start(flow());

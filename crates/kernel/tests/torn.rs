@@ -207,6 +207,7 @@ fn a_lease_ends_at_its_instant() {
         consume: Consume::Presented,
         error: None,
         compact_after: None,
+        entries: Vec::new(),
     };
     let (before, at) = (BASE.after(999), BASE.after(1_000));
     assert!(complete::decide(&held, &completing, before).is_ok());

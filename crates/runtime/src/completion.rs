@@ -21,7 +21,7 @@ impl Shared {
         let command = self.command(claim, retries, verdict);
         let now = self.now();
         let mut core = self.core.lock();
-        if core.closed.is_none() {
+        if let Some(command) = command.filter(|_| core.closed.is_none()) {
             core.shard(claim.run.slot()).submit(now, NOBODY, command);
         }
         core.finished(claim);
@@ -48,34 +48,40 @@ impl Shared {
         }
     }
 
-    fn command(&self, claim: ClaimId, retries: u32, verdict: Verdict) -> Command {
+    fn command(&self, claim: ClaimId, retries: u32, verdict: Verdict) -> Option<Command> {
         let run = claim.run;
-        match verdict {
-            Verdict::Outcome { outcome, consume, error, compact_after } => {
+        let (number, token) = (claim.number, self.token);
+        // Jitter differs from run to run and from try to try, and is the same when the same facts are met again.
+        let seed = mix(run.0 as u64) ^ u64::from(retries);
+        let failing = |error: ErrorInfo| Failing {
+            claim: number,
+            token,
+            error: Arc::new(error),
+            retry: None,
+            seed,
+            entries: Vec::new(),
+            reopen: Vec::new(),
+            set_aside: false,
+        };
+        let fail = |failing: Failing| Command::Fail { run, failing: Box::new(failing) };
+        Some(match verdict {
+            Verdict::Outcome { outcome, consume, error, compact_after, entries } => {
                 if let Err(refusal) = outcome.validate() {
                     let message = format!("the step returned an outcome that cannot be recorded: {refusal}");
-                    return self.failing(claim, retries, ErrorInfo::terminal(refusal.code(), &message), None);
+                    let error = ErrorInfo::terminal(refusal.code(), &message);
+                    return Some(fail(Failing { entries, ..failing(error) }));
                 }
                 let outcome: Arc<Outcome> = Arc::new(outcome);
                 let error = error.map(Arc::new);
-                let completing =
-                    Completing { claim: claim.number, token: self.token, outcome, consume, error, compact_after };
+                let completing = Completing { claim: number, token, outcome, consume, error, compact_after, entries };
                 Command::Complete { run, completing }
             }
-            Verdict::Failed { error, retry } => self.failing(claim, retries, error, retry),
-        }
-    }
-
-    fn failing(
-        &self,
-        claim: ClaimId,
-        retries: u32,
-        error: ErrorInfo,
-        retry: Option<abide_kernel::RetryPolicy>,
-    ) -> Command {
-        // Jitter differs from run to run and from try to try, and is the same when the same facts are met again.
-        let seed = mix(claim.run.0 as u64) ^ u64::from(retries);
-        let failing = Failing { claim: claim.number, token: self.token, error: Arc::new(error), retry, seed };
-        Command::Fail { run: claim.run, failing: Box::new(failing) }
+            Verdict::Failed { error, retry, entries, reopen } => {
+                fail(Failing { retry, entries, reopen, ..failing(error) })
+            }
+            Verdict::SetAside { error } => fail(Failing { set_aside: true, ..failing(error) }),
+            Verdict::Abandoned { give_back: true } => Command::GiveBack { claim, token },
+            Verdict::Abandoned { give_back: false } => return None,
+        })
     }
 }

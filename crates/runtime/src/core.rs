@@ -10,7 +10,7 @@ use abide_kernel::{ClaimId, Refusal, RunId, Shard, ShardId, ShardMap, Slot, Time
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
-use crate::program::{Program, Revoked};
+use crate::program::{News, Program};
 
 /// Shards, pools and those who wait for answers.
 pub(crate) struct Core {
@@ -43,7 +43,7 @@ pub(crate) struct PoolState {
 /// An attempt that a local worker executes.
 pub(crate) struct Executing {
     pub(crate) pool: usize,
-    pub(crate) revoked: Arc<Revoked>,
+    pub(crate) news: Arc<News>,
     pub(crate) since: Instant,
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::core::{Core, Executing, NOBODY};
 use crate::driver::Shared;
-use crate::program::Revoked;
+use crate::program::News;
 use crate::steps::Job;
 
 /// An answer and the one who waits for it.
@@ -43,7 +43,12 @@ impl Shared {
                 Output::Dispatch(dispatch) => jobs.push(self.register(core, dispatch)),
                 Output::Revoked(claim) => {
                     if let Some(executing) = core.executing.get(&claim) {
-                        executing.revoked.set();
+                        executing.news.revoke();
+                    }
+                }
+                Output::Told { claim, id, op } => {
+                    if let Some(executing) = core.executing.get(&claim) {
+                        executing.news.tell(id, *op);
                     }
                 }
                 Output::Scheduled { run, intent, queue } => hints.push((run, intent, queue)),
@@ -59,12 +64,12 @@ impl Shared {
     }
 
     fn register(&self, core: &mut Core, dispatch: Box<Dispatch>) -> Job {
-        let revoked = Arc::new(Revoked::default());
+        let news = Arc::new(News::default());
         // Pools joined each shard in the same order, so a worker's number is its pool's.
         let pool = dispatch.worker.0 as usize;
-        core.executing.insert(dispatch.claim, Executing { pool, revoked: revoked.clone(), since: Instant::now() });
+        core.executing.insert(dispatch.claim, Executing { pool, news: news.clone(), since: Instant::now() });
         core.arm_beat(self.lease);
-        Job::Fresh(dispatch, revoked)
+        Job::Fresh(dispatch, news)
     }
 
     /// Hands over what was sorted.

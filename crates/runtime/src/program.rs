@@ -1,5 +1,6 @@
 //! What the engine executes: programs that turn an attempt into a verdict.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -9,9 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use abide_kernel::shard::{Answer, Command, Dispatch};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::claim::Definition;
+use abide_kernel::transition::record::{Entry, Recording};
 use abide_kernel::{
-    ClaimId, Consume, ErrorInfo, Outcome, Payload, Refusal, RetryPolicy, RunId, Scheduled, StartSpec, TokenHash,
+    ClaimId, Consume, ErrorInfo, Op, OpId, Outcome, Payload, Refusal, RetryPolicy, RunId, Scheduled, StartSpec,
+    Timestamp, TokenHash,
 };
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::admission::Unanswered;
@@ -39,6 +43,8 @@ pub enum Verdict {
         error: Option<ErrorInfo>,
         /// Compact the run once its journal has so many rows.
         compact_after: Option<u64>,
+        /// What the step writes to the ledger beside it.
+        entries: Vec<Entry>,
     },
     /// The step failed and no handler answered.
     Failed {
@@ -46,7 +52,30 @@ pub enum Verdict {
         error: ErrorInfo,
         /// Whether and when to try again.
         retry: Option<RetryPolicy>,
+        /// What the step writes to the ledger beside it.
+        entries: Vec<Entry>,
+        /// Effects whose errors made the step fail.
+        reopen: Vec<OpId>,
     },
+    /// The code does not fit the run's ledger: the attempt is set aside, for other code to go on with.
+    SetAside {
+        /// What does not fit.
+        error: ErrorInfo,
+    },
+    /// There is nothing to record: the claim ended without the step, or it is not known whether its last words were
+    /// recorded.
+    Abandoned {
+        /// Whether the claim may still stand, and goes back.
+        give_back: bool,
+    },
+}
+
+impl Verdict {
+    /// The step failed, and wrote nothing to the ledger.
+    #[must_use]
+    pub fn failed(error: ErrorInfo, retry: Option<RetryPolicy>) -> Self {
+        Self::Failed { error, retry, entries: Vec::new(), reopen: Vec::new() }
+    }
 }
 
 /// Told of attempts that can be claimed, after they are durable. A hint: what it does with it changes nothing.
@@ -83,24 +112,32 @@ pub struct AttemptLink {
     pub(crate) shared: Arc<Shared>,
     pub(crate) claim: ClaimId,
     pub(crate) token: TokenHash,
-    pub(crate) revoked: Arc<Revoked>,
+    pub(crate) news: Arc<News>,
 }
 
-/// Set when an attempt's claim ended without it.
+/// What an attempt is told while it executes.
 #[derive(Debug, Default)]
-pub(crate) struct Revoked {
-    flag: AtomicBool,
+pub(crate) struct News {
+    /// Set when its claim ended without it.
+    revoked: AtomicBool,
+    /// Entries of its ledger that ended, or began as children, in order.
+    told: Mutex<VecDeque<(OpId, Op)>>,
     notify: Notify,
 }
 
-impl Revoked {
-    pub(crate) fn set(&self) {
-        self.flag.store(true, Ordering::Release);
+impl News {
+    pub(crate) fn revoke(&self) {
+        self.revoked.store(true, Ordering::Release);
         self.notify.notify_waiters();
     }
 
-    fn is_set(&self) -> bool {
-        self.flag.load(Ordering::Acquire)
+    pub(crate) fn tell(&self, id: OpId, op: Op) {
+        self.told.lock().push_back((id, op));
+        self.notify.notify_waiters();
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
     }
 }
 
@@ -108,14 +145,60 @@ impl AttemptLink {
     /// Whether the claim ended: the run was cancelled, or the lease was lost. What the step returns is not recorded.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.revoked.is_set()
+        self.news.is_revoked()
+    }
+
+    /// The claim.
+    #[must_use]
+    pub fn claim(&self) -> ClaimId {
+        self.claim
+    }
+
+    /// The current instant by the engine's clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.shared.now()
+    }
+
+    /// Writes to the run's ledger. What is written is decided at once; the answer comes when it is durable.
+    ///
+    /// # Errors
+    /// When the claim has ended, or the entries contradict what is recorded.
+    pub fn record(&self, entries: Vec<Entry>) -> impl Future<Output = Result<(), Unanswered>> + Send + use<> {
+        let run = self.claim.run;
+        let recording = Recording { claim: self.claim.number, token: self.token, entries };
+        let asked = self.shared.ask(run.slot(), Command::Record { run, recording: Box::new(recording) });
+        async move {
+            match asked.await? {
+                Answer::Recorded { .. } => Ok(()),
+                Answer::Refused(refusal) => Err(refusal.into()),
+                other => Err(Unanswered::unexpected(&other)),
+            }
+        }
+    }
+
+    /// The next entry of the ledger that ended, or began as a child, while the step executes.
+    #[must_use]
+    pub fn told(&self) -> Option<(OpId, Op)> {
+        self.news.told.lock().pop_front()
+    }
+
+    /// Waits until there is something to be told, or the claim ends without the step.
+    pub async fn news(&self) {
+        loop {
+            let notified = self.news.notify.notified();
+            if self.news.is_revoked() || !self.news.told.lock().is_empty() {
+                return;
+            }
+            notified.await;
+        }
     }
 
     /// Waits until the claim ends without the step.
     pub async fn cancelled(&self) {
         loop {
-            let notified = self.revoked.notify.notified();
-            if self.revoked.is_set() {
+            let notified = self.news.notify.notified();
+            if self.news.is_revoked() {
                 return;
             }
             notified.await;

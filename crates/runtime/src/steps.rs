@@ -15,12 +15,12 @@ use parking_lot::Mutex;
 
 use crate::driver::Shared;
 use crate::points;
-use crate::program::{Attempt, AttemptLink, Revoked, Verdict};
+use crate::program::{Attempt, AttemptLink, News, Verdict};
 
 /// Something to poll.
 pub(crate) enum Job {
     /// An attempt that was just dispatched.
-    Fresh(Box<Dispatch>, Arc<Revoked>),
+    Fresh(Box<Dispatch>, Arc<News>),
     /// A step that waited and was woken.
     Woken(Runnable),
 }
@@ -55,14 +55,14 @@ impl Shared {
     /// Polls one job.
     pub(crate) fn poll(self: &Arc<Self>, job: Job) {
         match job {
-            Job::Fresh(dispatch, revoked) => self.begin_step(dispatch, revoked),
+            Job::Fresh(dispatch, news) => self.begin_step(dispatch, news),
             Job::Woken(runnable) => {
                 runnable.run();
             }
         }
     }
 
-    fn begin_step(self: &Arc<Self>, dispatch: Box<Dispatch>, revoked: Arc<Revoked>) {
+    fn begin_step(self: &Arc<Self>, dispatch: Box<Dispatch>, news: Arc<News>) {
         let claim = dispatch.claim;
         let spec = &dispatch.started.spec;
         let Some(program) = self.programs.find(&spec.workflow, spec.version) else {
@@ -71,7 +71,7 @@ impl Shared {
             return;
         };
         let retries = dispatch.retries;
-        let link = AttemptLink { shared: self.clone(), claim, token: self.token, revoked };
+        let link = AttemptLink { shared: self.clone(), claim, token: self.token, news };
         let attempt = Attempt { dispatch, link };
         let program = program.clone();
         points::reach("step-begun");
@@ -128,5 +128,5 @@ fn panicked(panic: &Box<dyn std::any::Any + Send>) -> Verdict {
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "the step panicked with something that is no text".into());
-    Verdict::Failed { error: ErrorInfo::retryable("panic", &message), retry: None }
+    Verdict::failed(ErrorInfo::retryable("panic", &message), None)
 }

@@ -3,52 +3,63 @@
 use std::fmt;
 
 use abide_kernel::shard::BadRule;
-use abide_kernel::{ErrorInfo, Payload, Refusal, RunId};
+use abide_kernel::{ErrorInfo, OpId, Payload, Refusal, RunId};
 use abide_runtime::{OpenError, Unanswered};
 use abide_store::{BadUrl, Fault};
 
 /// What went wrong in a step. Any error becomes one by `?`, and may be tried again unless it is marked otherwise.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StepError(pub(crate) ErrorInfo);
+pub struct StepError {
+    pub(crate) info: ErrorInfo,
+    /// The effect whose error it is: a retry of the step begins that effect again.
+    pub(crate) op: Option<OpId>,
+}
+
+/// What went wrong in a function.
+pub type Failure = StepError;
 
 impl StepError {
     /// An error with a message.
     #[must_use]
     pub fn new(message: impl fmt::Display) -> Self {
-        Self(ErrorInfo::retryable("error", &message.to_string()))
+        Self::of(ErrorInfo::retryable("error", &message.to_string()))
+    }
+
+    pub(crate) fn of(info: ErrorInfo) -> Self {
+        Self { info, op: None }
     }
 
     /// Gives it a stable word to recognise it by.
     #[must_use]
     pub fn code(mut self, code: &str) -> Self {
-        self.0.code = code.into();
+        self.info.code = code.into();
         self
     }
 
     /// Says that no retry cures it.
     #[must_use]
     pub fn terminal(mut self) -> Self {
-        self.0.retryable = false;
+        self.info.retryable = false;
         self
     }
 
     /// Keeps more with it.
     #[must_use]
     pub fn details(mut self, details: Payload) -> Self {
-        self.0.details = Some(details);
+        self.info.details = Some(details);
         self
     }
 
     /// The error as it is recorded.
     #[must_use]
     pub fn info(&self) -> &ErrorInfo {
-        &self.0
+        &self.info
     }
 }
 
 impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.info.fmt(f)
     }
 }
 

@@ -26,6 +26,8 @@ mod client;
 mod context;
 mod engine;
 mod error;
+mod function;
+mod ledger;
 mod limit;
 mod machine;
 mod outcome;
@@ -35,7 +37,9 @@ mod start;
 pub use client::Client;
 pub use context::{Child, Ctx};
 pub use engine::{Engine, EngineBuilder};
-pub use error::{ClientError, StartError, StepError};
+pub use error::{ClientError, Failure, StartError, StepError};
+pub use function::{FnCtx, Function};
+pub use ledger::points::{Boxed, Call, ChildCall, Effect, SignalWait, StartedChild};
 pub use limit::Limit;
 pub use machine::{Machine, Workflow};
 pub use outcome::{
@@ -47,8 +51,8 @@ pub use start::{Start, StartMany};
 
 pub use abide_kernel::explain;
 pub use abide_kernel::{
-    Backoff, Consume, ErrorInfo, Fact, Join, LetterId, OnConflict, Payload, Refusal, RetryPolicy, Row, Run, RunId,
-    Status, StatusSet, Timestamp, WakeReason,
+    Backoff, Consume, ErrorInfo, Fact, Join, LetterId, OnConflict, Op, OpId, OpKind, OpState, Payload, Policy, Refusal,
+    RetryPolicy, Row, Run, RunId, Status, StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
 pub use abide_store::{DeadLetterItem, Filter, Listed, Page, Stats};

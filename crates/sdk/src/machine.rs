@@ -172,7 +172,7 @@ impl Program for Compiled {
                 self.order.join(", ")
             );
             let error = ErrorInfo::terminal("unknown_step", &message);
-            return Box::pin(std::future::ready(Verdict::Failed { error, retry: None }));
+            return Box::pin(std::future::ready(Verdict::failed(error, None)));
         };
         let (retry, compact_after) = (self.retry, self.compact_after);
         let Some(on_error) = self.on_error.clone() else {
@@ -196,19 +196,24 @@ impl Program for Compiled {
 fn verdict(returned: Result<Outcome, StepError>, retry: Option<RetryPolicy>, compact_after: Option<u64>) -> Verdict {
     match returned {
         Ok(Outcome { decided: Ok(outcome), consume }) => {
-            Verdict::Outcome { outcome, consume, error: None, compact_after }
+            Verdict::Outcome { outcome, consume, error: None, compact_after, entries: Vec::new() }
         }
-        Ok(Outcome { decided: Err(error), .. }) => Verdict::Failed { error, retry: None },
-        Err(StepError(error)) => Verdict::Failed { error, retry },
+        Ok(Outcome { decided: Err(error), .. }) => Verdict::failed(error, None),
+        Err(error) => failed(error, retry),
     }
+}
+
+fn failed(error: StepError, retry: Option<RetryPolicy>) -> Verdict {
+    Verdict::failed(error.info, retry)
 }
 
 fn answered(outcome: Outcome, error: StepError, compact_after: Option<u64>) -> Verdict {
     match outcome.decided {
         Ok(decided) => {
-            Verdict::Outcome { outcome: decided, consume: outcome.consume, error: Some(error.0), compact_after }
+            let (consume, error) = (outcome.consume, Some(error.info));
+            Verdict::Outcome { outcome: decided, consume, error, compact_after, entries: Vec::new() }
         }
-        Err(error) => Verdict::Failed { error, retry: None },
+        Err(error) => Verdict::failed(error, None),
     }
 }
 

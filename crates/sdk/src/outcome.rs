@@ -108,7 +108,7 @@ pub fn done<R: Serialize + ?Sized>(result: &R) -> Outcome {
 
 /// End with an error.
 pub fn stop(error: impl Into<StepError>) -> Outcome {
-    Outcome { decided: Ok(Decided::Stop { error: error.into().0 }), consume: Consume::Presented }
+    Outcome { decided: Ok(Decided::Stop { error: error.into().info }), consume: Consume::Presented }
 }
 
 /// Begin again at the first step with a new input. The run keeps its identity, its keys and its inbox.

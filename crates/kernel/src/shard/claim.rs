@@ -179,6 +179,10 @@ impl Shard {
             state: run.state.clone(),
             signals: run.inbox.clone(),
             children: run.children.clone(),
+            ops: run.ops.clone(),
+            ops_dropped: run.ops_dropped,
+            ops_ended: run.ops_ended,
+            begun_at: run.begun_at,
             lease_until: claim.lease_until,
         };
         self.emit(Output::Dispatch(Box::new(dispatch)));

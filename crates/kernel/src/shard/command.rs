@@ -6,10 +6,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::envelope::{DeadEnvelope, Envelope};
-use crate::transition::{child::StartingChild, complete::Completing, fail::Failing, signal, start::StartAnswer};
+use crate::transition::{
+    child::StartingChild, complete::Completing, fail::Failing, record::Recording, signal, start::StartAnswer,
+};
 use crate::{
-    Child, ClaimId, ErrorInfo, LetterId, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq, ShardEpoch,
-    ShardId, Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
+    Child, ClaimId, ErrorInfo, LetterId, Op, OpId, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq,
+    ShardEpoch, ShardId, Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
 };
 
 /// A caller's mark on a command, given back with its answer.
@@ -57,6 +59,13 @@ pub enum Command {
         run: RunId,
         /// What the worker says.
         failing: Box<Failing>,
+    },
+    /// Write to the ledger of a claimed step.
+    Record {
+        /// The run.
+        run: RunId,
+        /// What the worker says.
+        recording: Box<Recording>,
     },
     /// Give back a claim whose step never began.
     GiveBack {
@@ -165,6 +174,7 @@ impl Command {
             Self::Signal { run, .. }
             | Self::Complete { run, .. }
             | Self::Fail { run, .. }
+            | Self::Record { run, .. }
             | Self::StartChild { run, .. }
             | Self::Cancel { run, .. }
             | Self::Wake { run, .. }
@@ -277,6 +287,14 @@ pub struct Dispatch {
     pub signals: Vec<Signal>,
     /// Its children.
     pub children: Vec<Child>,
+    /// The ledger: effects and waits of this visit, and perhaps of earlier ones.
+    pub ops: Arc<Vec<Op>>,
+    /// How many entries the ledger had before those.
+    pub ops_dropped: u32,
+    /// How many entries of the ledger have ended.
+    pub ops_ended: u32,
+    /// When the run began, or began again.
+    pub begun_at: Timestamp,
     /// When the lease ends unless it is extended.
     pub lease_until: Timestamp,
 }
@@ -290,6 +308,15 @@ pub enum Output {
     Dispatch(Box<Dispatch>),
     /// A claim ended without its worker: let the step know.
     Revoked(ClaimId),
+    /// An entry of the ledger ended, or a child of it began, while its step executes.
+    Told {
+        /// The claim of the step.
+        claim: ClaimId,
+        /// The entry's number.
+        id: OpId,
+        /// The entry.
+        op: Box<Op>,
+    },
     /// An attempt can be claimed; for the notifier, if one is configured.
     Scheduled {
         /// The run.

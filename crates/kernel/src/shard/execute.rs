@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use super::{Answer, Command, Ending, Shard, Ticket};
 use crate::transition::{
-    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, purge, recover,
+    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, purge, record, recover,
     schedule, signal, wake,
 };
 use crate::{Fact, Facts, Refusal, Row, Run, RunId, TurnRef};
@@ -35,7 +35,7 @@ impl Shard {
                     None => decided,
                 }
             }
-            Command::Fail { failing, .. } => fail::decide(run, &failing, now),
+            Command::Fail { failing, .. } => fail::decide(run, &failing, &self.config.node, now),
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
             Command::Heartbeat { claim, token } => match heartbeat::decide(run, claim.number, token, now) {
                 Ok((lease_until, transition)) => {
@@ -45,6 +45,7 @@ impl Shard {
                 }
                 Err(refusal) => Err(refusal),
             },
+            Command::Record { recording, .. } => record::decide(run, &recording, now),
             Command::GiveBack { claim, token } => claim::give_back(run, claim.number, token, now),
             Command::StartChild { starting, .. } => match child::decide_start(run, &starting, now) {
                 Ok((child, transition)) => {

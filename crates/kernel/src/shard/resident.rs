@@ -123,7 +123,7 @@ impl Resident {
             Phase::Waiting(wait) => wait.until,
             _ => None,
         });
-        cursors.chain(self.run.started.spec.deadline).min()
+        cursors.chain(self.run.started.spec.deadline).chain(self.run.open_ops().filter_map(|(_, op)| op.due())).min()
     }
 
     /// Whether the run can be dropped from memory: it is flushed, and nobody holds or is about to hold it.

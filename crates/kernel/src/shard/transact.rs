@@ -6,7 +6,7 @@ use super::resident::{Place, Resident};
 use super::{Output, Shard};
 use crate::envelope::Message;
 use crate::transition::Transition;
-use crate::{ClaimId, Fact, Facts, Meta, Phase, Rev, Row, Run, RunId, SLOTS, Seq, ShardId};
+use crate::{ClaimId, Fact, Facts, Meta, OpEnd, OpKind, Phase, Rev, Row, Run, RunId, SLOTS, Seq, ShardId};
 
 impl Shard {
     /// Appends the transition's facts to the run's journal as one row and folds them.
@@ -35,6 +35,7 @@ impl Shard {
         self.settle(id);
         self.tell_scheduled(id);
         self.tell_revoked(id, running.as_slice());
+        self.tell_ledger(id);
     }
 
     /// Begins a run with its first row.
@@ -229,6 +230,38 @@ impl Shard {
             .collect();
         for intent in intents {
             self.emit(Output::Scheduled { run: id, intent, queue: queue.clone() });
+        }
+    }
+
+    /// Tells a step that executes what the last row of its run says of its ledger, beyond what it said itself.
+    fn tell_ledger(&mut self, id: RunId) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        let facts = self.batch.rows.last().map_or(&[][..], |row| &row.facts);
+        let news = facts.iter().filter_map(|fact| match fact {
+            Fact::Resulted(resulted) => match resulted.end {
+                OpEnd::Signal(_) | OpEnd::Elapsed | OpEnd::Child => Some(resulted.op),
+                OpEnd::Value(_) | OpEnd::Error(_) | OpEnd::Reopened => None,
+            },
+            Fact::Intended(intended) if matches!(intended.kind, OpKind::Child { .. }) => Some(intended.op),
+            _ => None,
+        });
+        let told: alloc::vec::Vec<Output> = news
+            .filter_map(|op| {
+                let entry = resident.run.op(op)?;
+                match &resident.run.cursors.get(usize::from(entry.cursor))?.phase {
+                    Phase::Claimed(claim) => Some(Output::Told {
+                        claim: ClaimId { run: id, number: claim.number },
+                        id: op,
+                        op: Box::new(entry.clone()),
+                    }),
+                    _ => None,
+                }
+            })
+            .collect();
+        for output in told {
+            self.emit(output);
         }
     }
 

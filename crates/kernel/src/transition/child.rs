@@ -2,16 +2,17 @@
 
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, start, wake};
+use super::{Transition, record, start, wake};
 use crate::envelope::Message;
 use crate::limits::CHILDREN_MAX;
 use crate::outcome::{ChildSpec, validate_child_key};
 use crate::{
-    Barrier, Child, ChildAnswered, ChildEnd, ChildEnded, ChildStarted, Cursor, Fact, Join, Outcome, Parent, Payload,
-    Phase, Refusal, RequestId, Row, Run, RunId, StartSpec, Started, Status, Str, Timestamp, TokenHash, WaitKind,
-    WakeReason, stable_hash,
+    Barrier, Child, ChildAnswer, ChildAnswered, ChildEnd, ChildEnded, ChildStarted, Cursor, EndedAt, ErrorInfo, Fact,
+    Join, OpEnd, OpId, OpState, Outcome, Parent, Payload, Phase, Refusal, RequestId, Row, Run, RunId, StartSpec,
+    Started, Status, Str, Timestamp, TokenHash, WaitKind, WakeReason, stable_hash,
 };
 
 /// What a worker says when its step starts a child.
@@ -69,11 +70,64 @@ pub fn decide_start(run: &Run, starting: &StartingChild, now: Timestamp) -> Resu
         step,
         turn: cursor.turn,
         barrier: None,
+        op: None,
         admission: admission(child, &started),
         metadata: starting.metadata.clone(),
     }))]);
     transition.messages.push(begin_message(child, started));
     Ok((child, transition))
+}
+
+/// Starts a child for an entry of the ledger, whose key is the child's identity within the step's visit.
+pub(super) fn begin_op(
+    run: &Run,
+    index: u16,
+    op: OpId,
+    key: &Str,
+    spec: &StartSpec,
+    now: Timestamp,
+    transition: &mut Transition,
+) -> Result<RunId, Refusal> {
+    if run.children.len() >= CHILDREN_MAX {
+        return Err(Refusal::Busy { what: "the run's list of children".into(), limit: CHILDREN_MAX as u64 });
+    }
+    let cursor = &run.cursors[usize::from(index)];
+    let label = format!("ledger\u{0}{index}\u{0}{}\u{0}{key}", cursor.visit);
+    let (child, started) = identify(run, cursor, spec, &label, None, now);
+    transition.facts.push(Fact::ChildStarted(Box::new(ChildStarted {
+        child,
+        key: None,
+        workflow: spec.workflow.clone(),
+        version: spec.version,
+        input_hash: spec.input.canonical_hash(),
+        step: step_name(cursor),
+        turn: cursor.turn,
+        barrier: None,
+        op: Some(op),
+        admission: admission(child, &started),
+        metadata: None,
+    })));
+    transition.messages.push(begin_message(child, started));
+    Ok(child)
+}
+
+/// How the child of an entry of the ledger ended, as the entry keeps it.
+pub(super) fn op_state(run: &Run, op: OpId, when: EndedAt) -> OpState {
+    let end = run.children.iter().find(|child| child.op == Some(op)).and_then(|child| child.end.as_ref());
+    let failed =
+        |code: &str, message: &str| OpState::Failed { when, error: Arc::new(ErrorInfo::terminal(code, message)) };
+    match end {
+        Some(ChildEnd::Ended { status: Status::Done, result, .. }) => {
+            OpState::Done { when, value: result.clone().unwrap_or_default() }
+        }
+        Some(ChildEnd::Ended { error: Some(error), .. }) => OpState::Failed { when, error: error.clone() },
+        Some(ChildEnd::Ended { status, .. }) => failed("child_ended", &format!("the child ended as {status}")),
+        Some(ChildEnd::Answered(ChildAnswer::Existing(by))) => {
+            failed("child_exists", &format!("the child's key is taken by {by}"))
+        }
+        Some(ChildEnd::Answered(ChildAnswer::Rejected(reason))) => failed("child_rejected", reason),
+        None => failed("child_unknown", "the child is not known to its parent"),
+    }
 }
 
 /// The facts and messages of a spawn. `None` when there is nothing to wait for.
@@ -106,6 +160,7 @@ pub(super) fn spawn(
             step: step_name(cursor),
             turn: cursor.turn,
             barrier: Some(barrier),
+            op: None,
             admission: admission(id, &started),
             metadata: None,
         })));
@@ -169,9 +224,10 @@ pub fn decide_answered(run: &Run, answered: ChildAnswered) -> Transition {
     let Some(child) = run.children.iter().find(|child| child.id == answered.child && child.end.is_none()) else {
         return Transition::default();
     };
-    let barrier = child.barrier;
+    let (barrier, op) = (child.barrier, child.op);
     let mut transition = Transition::of([Fact::ChildAnswered(Box::new(answered))]);
     release(run, barrier, None, &mut transition);
+    release_op(run, op, &mut transition);
     transition
 }
 
@@ -181,10 +237,18 @@ pub fn decide_ended(run: &Run, ended: ChildEnded) -> Transition {
     let Some(child) = run.children.iter().find(|child| child.id == ended.child && child.end.is_none()) else {
         return Transition::default();
     };
-    let (barrier, status) = (child.barrier, ended.status);
+    let (barrier, op, status) = (child.barrier, child.op, ended.status);
     let mut transition = Transition::of([Fact::ChildEnded(Box::new(ended))]);
     release(run, barrier, Some(status), &mut transition);
+    release_op(run, op, &mut transition);
     transition
+}
+
+/// Ends the entry of the ledger that waits for the child.
+fn release_op(run: &Run, op: Option<OpId>, transition: &mut Transition) {
+    if let Some(op) = op.filter(|_| run.end.is_none()) {
+        record::end(run, op, OpEnd::Child, transition);
+    }
 }
 
 /// Wakes the cursor whose barrier the child's end satisfies.
@@ -250,6 +314,7 @@ pub(super) fn apply_started(run: &mut Run, started: &ChildStarted) {
         input_hash: started.input_hash,
         step: started.step.clone(),
         barrier: started.barrier,
+        op: started.op,
         admission: started.admission,
         end: None,
     });
@@ -278,7 +343,7 @@ fn close(run: &mut Run, id: RunId, end: ChildEnd, status: Option<Status>) {
     for cursor in &mut run.cursors {
         if let Phase::Waiting(wait) = &mut cursor.phase
             && Some(wait.token) == barrier
-            && let WaitKind::Children(counted) = &mut alloc::sync::Arc::make_mut(wait).kind
+            && let WaitKind::Children(counted) = &mut Arc::make_mut(wait).kind
         {
             count_down(counted, status);
         }

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, await_signal, child, schedule, wake};
+use super::{Transition, await_signal, child, record, schedule, wake};
 use crate::outcome::Consume;
 use crate::{
     After, Applied, Completed, Completion, Cursor, Ended, ErrorInfo, Executed, Fact, Meta, Outcome, Payload, Phase,
@@ -27,6 +27,8 @@ pub struct Completing {
     pub error: Option<Arc<ErrorInfo>>,
     /// Compact the run once its journal has so many rows.
     pub compact_after: Option<u64>,
+    /// What the step writes to the ledger beside it.
+    pub entries: Vec<record::Entry>,
 }
 
 /// Records the outcome of a claimed attempt and applies it. An empty transition means: the same completion
@@ -51,13 +53,15 @@ pub fn decide(run: &Run, completing: &Completing, now: Timestamp) -> Result<Tran
     let Phase::Claimed(held) = &cursor.phase else {
         return Err(Refusal::StaleClaim { claim, current: None });
     };
-    let mut transition = Transition::of([Fact::Completed(Completed {
+    let mut transition = Transition::default();
+    record::entries(run, index, claim, &completing.entries, now, &mut transition)?;
+    transition.facts.push(Fact::Completed(Completed {
         cursor: index,
         claim,
         outcome: completing.outcome.clone(),
         consume: completing.consume,
         error: completing.error.clone(),
-    })]);
+    }));
     let returned =
         Returned { index, cursor, outcome: &completing.outcome, consume: completing.consume, seen: held.seen };
     apply_decided(run, &returned, now, &mut transition)?;
@@ -162,6 +166,7 @@ fn apply_decided(
                 }
             }
         }
+        Outcome::Suspend { seen } => suspend(run, returned, *seen, transition)?,
         Outcome::Done { result } => {
             transition.facts.push(applied(After::Finished, consumed(run, returned)));
             finish(run, index, result, now, transition);
@@ -176,6 +181,23 @@ fn apply_decided(
             transition.facts.push(scheduled(first, None));
         }
     }
+    Ok(())
+}
+
+/// Parks until an open entry of the ledger ends, unless one has ended that the step has not seen.
+fn suspend(run: &Run, returned: &Returned<'_>, seen: u32, transition: &mut Transition) -> Result<(), Refusal> {
+    let Returned { index, cursor, .. } = *returned;
+    if record::ended_after(run, transition) > seen {
+        transition.facts.push(Fact::Applied(Applied { cursor: index, consumed: Vec::new(), then: After::Arrived }));
+        transition.facts.push(schedule::intent(index, cursor, None));
+        return Ok(());
+    }
+    if !record::open_after(run, index, transition) {
+        return Err(Refusal::invalid("suspend", "something in the ledger to wait for", "nothing"));
+    }
+    let wait = Wait { kind: WaitKind::Ledger, token: run.tokens + 1, until: None, then: None };
+    let then = After::Wait(Arc::new(wait));
+    transition.facts.push(Fact::Applied(Applied { cursor: index, consumed: Vec::new(), then }));
     Ok(())
 }
 
@@ -266,7 +288,7 @@ pub(super) fn apply(run: &mut Run, completed: &Completed, meta: Meta) {
     }
 }
 
-pub(super) fn apply_outcome(run: &mut Run, applied: &Applied) {
+pub(super) fn apply_outcome(run: &mut Run, applied: &Applied, meta: Meta) {
     let Some(cursor) = run.cursors.get_mut(usize::from(applied.cursor)) else {
         return;
     };
@@ -285,13 +307,16 @@ pub(super) fn apply_outcome(run: &mut Run, applied: &Applied) {
         | Outcome::Sleep { state, .. }
         | Outcome::Spawn { state, .. } => run.state = state.clone(),
         Outcome::ContinueAsNew { input } => run.state = input.clone(),
-        Outcome::Done { .. } | Outcome::Stop { .. } => {}
+        Outcome::Done { .. } | Outcome::Stop { .. } | Outcome::Suspend { .. } => {}
     }
     match &*outcome {
         Outcome::Await { signals, .. } => cursor.awaits.clone_from(signals),
         _ => cursor.awaits.clear(),
     }
     cursor.woken_by = None;
+    if applied.then == After::Continue {
+        run.begun_at = meta.at;
+    }
     apply_after(run, applied, &outcome);
 }
 
@@ -307,6 +332,10 @@ fn apply_after(run: &mut Run, applied: &Applied, outcome: &Outcome) {
                 wake::enter(cursor, step.clone());
             }
             cursor.woken_by = Some(crate::WakeReason::Signal);
+            cursor.phase = Phase::Planned { visible_at: None };
+        }
+        (After::Arrived, Outcome::Suspend { .. }) => {
+            cursor.woken_by = Some(crate::WakeReason::Ledger);
             cursor.phase = Phase::Planned { visible_at: None };
         }
         (After::Replay, _) => {

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 
-use super::{Transition, dead_letter, schedule, wake};
+use super::{Transition, dead_letter, record, schedule, wake};
 use crate::{
     ClaimRef, Cursor, Ended, ErrorInfo, Fact, Phase, Run, Status, Str, Timestamp, limits::DELIVERIES_MAX_DEFAULT,
 };
@@ -22,6 +22,7 @@ pub fn decide(run: &Run, node: &Str, now: Timestamp) -> Transition {
         super::end(run, ended, &mut transition);
         return transition;
     }
+    record::expire(run, now, &mut transition);
     for (index, cursor) in run.cursors.iter().enumerate() {
         match &cursor.phase {
             Phase::Claimed(claim) if claim.until() <= now => {

@@ -2,11 +2,12 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use super::{Transition, complete};
+use super::{Transition, complete, dead_letter, record};
 use crate::{
-    Completion, Ended, ErrorInfo, Executed, Fact, Failed, Meta, Phase, Refusal, RetryPolicy, Run, Scheduled, Status,
-    Timestamp, TokenHash, stable_hash,
+    Completion, Ended, ErrorInfo, Executed, Fact, Failed, Meta, OpEnd, OpId, OpKind, OpState, Phase, Refusal, Resulted,
+    RetryPolicy, Run, Scheduled, Status, Str, Timestamp, TokenHash, stable_hash,
 };
 
 /// What a worker says when its step has failed.
@@ -22,6 +23,12 @@ pub struct Failing {
     pub retry: Option<RetryPolicy>,
     /// Where the policy's jitter comes from.
     pub seed: u64,
+    /// What the step writes to the ledger beside it.
+    pub entries: Vec<record::Entry>,
+    /// Effects whose errors made the step fail: a retry begins them again, where their errors and policies allow.
+    pub reopen: Vec<OpId>,
+    /// Set the attempt aside instead of ending the run: other code may cure what a retry cannot.
+    pub set_aside: bool,
 }
 
 /// Records a failure, and when the step is tried again, if at all. An empty transition means: the same failure
@@ -29,7 +36,7 @@ pub struct Failing {
 ///
 /// # Errors
 /// When the fence is not the current one, the lease has ended, or something else was recorded under the claim.
-pub fn decide(run: &Run, failing: &Failing, now: Timestamp) -> Result<Transition, Refusal> {
+pub fn decide(run: &Run, failing: &Failing, node: &Str, now: Timestamp) -> Result<Transition, Refusal> {
     let claim = failing.claim;
     if let Some(recorded) = complete::recorded(run, claim) {
         return if recorded == complete::sealed(digest(&failing.error), failing.token) {
@@ -40,19 +47,30 @@ pub fn decide(run: &Run, failing: &Failing, now: Timestamp) -> Result<Transition
     }
     let index = super::fenced(run, claim, failing.token, now)?;
     failing.error.validate()?;
+    let mut transition = Transition::default();
+    record::entries(run, index, claim, &failing.entries, now, &mut transition)?;
     let cursor = &run.cursors[usize::from(index)];
+    if failing.set_aside {
+        let letter = dead_letter::of(index, cursor, (*failing.error).clone(), node);
+        transition.facts.push(Fact::DeadLettered(Box::new(letter)));
+        return Ok(transition);
+    }
     let delay = match failing.retry {
         Some(policy) if failing.error.retryable => policy.delay(cursor.retries, failing.seed),
         _ => None,
     };
     let retry_at = delay.map(|ms| now.after(ms));
-    let mut transition = Transition::of([Fact::Failed(Box::new(Failed {
+    transition.facts.push(Fact::Failed(Box::new(Failed {
         cursor: index,
         claim: failing.claim,
         error: failing.error.clone(),
         retry_at,
-    }))]);
+    })));
     if retry_at.is_some() {
+        let reopened = failing.reopen.iter().filter(|op| may_reopen(run, **op, &transition)).copied();
+        for op in reopened.collect::<Vec<OpId>>() {
+            transition.facts.push(Fact::Resulted(Box::new(Resulted { op, end: OpEnd::Reopened, at: None })));
+        }
         let visible_at = retry_at.filter(|at| *at > now);
         let turn = cursor.turn + 1;
         transition.facts.push(Fact::Scheduled(Scheduled {
@@ -66,6 +84,27 @@ pub fn decide(run: &Run, failing: &Failing, now: Timestamp) -> Result<Transition
         super::end(run, Ended { status: Status::Failed, result: None, error, request: None }, &mut transition);
     }
     Ok(transition)
+}
+
+/// Whether an effect that failed is begun again by the retry: its error may be cured, and its policy lets it.
+fn may_reopen(run: &Run, id: OpId, transition: &Transition) -> bool {
+    let curable = |error: &ErrorInfo| error.retryable;
+    let now = transition.facts.iter().find_map(|fact| match fact {
+        Fact::Resulted(resulted) if resulted.op == id => match &resulted.end {
+            OpEnd::Error(error) => Some(curable(error)),
+            _ => Some(false),
+        },
+        _ => None,
+    });
+    let known = run.op(id);
+    let before = known.is_some_and(|op| matches!(&op.state, OpState::Failed { error, .. } if curable(error)));
+    let intended = transition.facts.iter().find_map(|fact| match fact {
+        Fact::Intended(intended) if intended.op == id => Some(&intended.kind),
+        _ => None,
+    });
+    let kind = intended.or(known.map(|op| &op.kind));
+    let repeatable = matches!(kind, Some(OpKind::Effect(effect)) if effect.policy.replay_safe());
+    repeatable && now.unwrap_or(before)
 }
 
 /// A digest of a failure. It differs from that of every outcome but by chance.

@@ -15,6 +15,7 @@ pub mod expire;
 pub mod fail;
 pub mod heartbeat;
 pub mod purge;
+pub mod record;
 pub mod recover;
 pub mod schedule;
 pub mod signal;
@@ -63,7 +64,7 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Returned(claim) => claim::apply_returned(run, *claim),
         Fact::Completed(completed) => complete::apply(run, completed, meta),
         Fact::Failed(failed) => fail::apply(run, failed, meta),
-        Fact::Applied(applied) => complete::apply_outcome(run, applied),
+        Fact::Applied(applied) => complete::apply_outcome(run, applied, meta),
         Fact::SignalReceived(signal) => signal::apply(run, signal, meta),
         Fact::Woken(woken) => wake::apply(run, woken),
         Fact::ChildStarted(child) => child::apply_started(run, child),
@@ -73,6 +74,9 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Ended(ended) => apply_ended(run, ended, meta),
         Fact::DeadLettered(dead) => dead_letter::apply(run, dead, meta),
         Fact::Requeued(cursor) => dead_letter::apply_requeued(run, cursor.cursor),
+        Fact::Intended(intended) => record::apply_intended(run, intended, meta),
+        Fact::Resulted(resulted) => record::apply_resulted(run, resulted, meta),
+        Fact::Seen(seen) => record::apply_seen(run, *seen),
         Fact::Anomaly(anomaly) => anomaly::apply(run, anomaly, meta),
     }
 }

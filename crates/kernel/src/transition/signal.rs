@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::{Transition, wake};
+use super::{Transition, record, wake};
 use crate::limits::{DEDUP_KEYS_MAX, INBOX_SIGNALS_MAX};
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
@@ -59,6 +59,7 @@ pub fn decide(run: &Run, sent: &Sent) -> Result<(Accepted, Transition), Refusal>
         dedup: sent.dedup.clone(),
         request: sent.request,
     }))]);
+    record::signalled(run, &sent.name, id, &mut transition);
     for (index, cursor) in run.cursors.iter().enumerate() {
         if let Phase::Waiting(wait) = &cursor.phase
             && matches!(&wait.kind, WaitKind::Signal { names, .. } if names.contains(&sent.name))

@@ -36,7 +36,7 @@ pub fn decide(run: &Run, token: u64, now: Timestamp) -> Result<Transition, Refus
 pub(super) fn on_deadline(index: u16, cursor: &Cursor, wait: &Wait, transition: &mut Transition) {
     let by = match wait.kind {
         WaitKind::Timer => WakeReason::Timer,
-        WaitKind::Signal { .. } | WaitKind::Children(_) => WakeReason::Deadline,
+        WaitKind::Signal { .. } | WaitKind::Children(_) | WaitKind::Ledger => WakeReason::Deadline,
     };
     push(index, cursor, wait, by, transition);
 }

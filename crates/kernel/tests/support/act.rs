@@ -68,6 +68,7 @@ pub fn completing(world: &World, run: RunId, outcome: Outcome) -> Completing {
         consume: Consume::Presented,
         error: None,
         compact_after: None,
+        entries: Vec::new(),
     }
 }
 

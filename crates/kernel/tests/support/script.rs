@@ -211,6 +211,9 @@ impl Script {
                         ..RetryPolicy::exponential(delay)
                     }),
                     seed: 1,
+                    entries: Vec::new(),
+                    reopen: Vec::new(),
+                    set_aside: false,
                 }),
             },
             "heartbeat" => Command::Heartbeat { claim, token },
@@ -262,6 +265,7 @@ impl Script {
             consume: if line.options.contains_key("consume") { Consume::ByName } else { Consume::Presented },
             error: line.options.get("handled").map(|code| Arc::new(ErrorInfo::retryable(code, "handled"))),
             compact_after: line.number("compact"),
+            entries: Vec::new(),
         }
     }
 

@@ -114,6 +114,9 @@ impl Aliases {
             Fact::Ended(ended) => format!("ended {}", ended.status),
             Fact::DeadLettered(dead) => format!("{}dead letter {}", at(dead.cursor), dead.reason.code),
             Fact::Requeued(cursor) => format!("{}requeued", at(cursor.cursor)),
+            Fact::Intended(intended) => format!("{}intended {} {}", at(intended.cursor), intended.op, intended.key),
+            Fact::Resulted(resulted) => format!("resulted {}", resulted.op),
+            Fact::Seen(seen) => format!("seen {}", seen.op),
             Fact::Anomaly(anomaly) => format!("anomaly {}", anomaly.kind),
             Fact::Purged => "purged".into(),
             Fact::Compacted(_) => "compacted".into(),
@@ -144,6 +147,9 @@ impl Aliases {
             Output::Revoked(claim) => format!("revoked: {} claim {}", self.of(claim.run), claim.number),
             Output::Scheduled { run, intent, queue } => {
                 format!("notify {queue}: {} #{}", self.of(*run), intent.turn)
+            }
+            Output::Told { claim, id, op } => {
+                format!("told: {} claim {} of {id} {}", self.of(claim.run), claim.number, op.key)
             }
             Output::Deliver(_) => return None,
         })
@@ -242,6 +248,7 @@ fn after(then: &After) -> String {
                 WaitKind::Signal { names, .. } => format!("wait for {}", names.join("+")),
                 WaitKind::Timer => "sleep".into(),
                 WaitKind::Children(barrier) => format!("wait for {} children", barrier.pending),
+                WaitKind::Ledger => "wait for the ledger".into(),
             };
             let until = wait.until.map_or(String::new(), |at| format!(" until {}", time(at)));
             format!("{what}{until}")

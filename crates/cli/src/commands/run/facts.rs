@@ -1,8 +1,8 @@
 //! Facts in words: one line for what one transition made true.
 
 use abide_kernel::{
-    After, ChildAnswer, Cursor, Fact, Meta, Outcome, Row, Run, Scheduled, Started, Timestamp, Wait, WaitKind,
-    WakeReason,
+    After, ChildAnswer, Cursor, Fact, Intended, Meta, OpEnd, OpKind, Outcome, Resulted, Row, Run, Scheduled, Started,
+    Timestamp, Wait, WaitKind, WakeReason,
 };
 
 use super::history::brief;
@@ -43,6 +43,11 @@ fn is_said_elsewhere(facts: &[Fact], index: usize) -> bool {
 fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
     match fact {
         Fact::Started(started) => say_started(started),
+        Fact::Intended(intended) => say_intended(intended, at),
+        Fact::Resulted(resulted) => say_resulted(run, resulted),
+        Fact::Seen(seen) => {
+            format!("{} was seen", run.and_then(|run| run.op(seen.op)).map_or("an entry", |op| &*op.key))
+        }
         Fact::Pinned(pinned) => {
             format!("pinned to definition {}, which begins with {}", pinned.fingerprint, pinned.step)
         }
@@ -110,6 +115,31 @@ fn say_child(fact: &Fact) -> String {
     }
 }
 
+fn say_intended(intended: &Intended, at: Timestamp) -> String {
+    let key = &intended.key;
+    match &intended.kind {
+        OpKind::Effect(effect) => format!("effect {key} begins ({})", effect.policy),
+        OpKind::Timer { until } => format!("{key} waits {}", span(until.since(at))),
+        OpKind::Signal { name, until: None } => format!("{key} waits for signal {name}"),
+        OpKind::Signal { name, until: Some(until) } => {
+            format!("{key} waits for signal {name}, at most {}", span(until.since(at)))
+        }
+        OpKind::Child { run } => format!("{key} waits for child {run}"),
+    }
+}
+
+fn say_resulted(run: Option<&Run>, resulted: &Resulted) -> String {
+    let key = run.and_then(|run| run.op(resulted.op)).map_or("an entry", |op| &*op.key);
+    match &resulted.end {
+        OpEnd::Value(value) => format!("{key} returned {}", brief(value)),
+        OpEnd::Error(error) => format!("{key} failed: {error}"),
+        OpEnd::Signal(id) => format!("{key} got signal {id}"),
+        OpEnd::Elapsed => format!("{key}: the time has come"),
+        OpEnd::Child => format!("{key}: the child has ended"),
+        OpEnd::Reopened => format!("{key} is tried again"),
+    }
+}
+
 fn say_started(started: &Started) -> String {
     let spec = &started.spec;
     if let Some(run) = started.reserves {
@@ -142,6 +172,7 @@ fn say_outcome(outcome: &Outcome) -> String {
         Outcome::Await { .. } => "await".into(),
         Outcome::Sleep { .. } => "sleep".into(),
         Outcome::Spawn { children, then, .. } => format!("spawn {} children, then {then}", children.len()),
+        Outcome::Suspend { .. } => "suspend".into(),
         Outcome::Done { result } => format!("done {}", brief(result)),
         Outcome::Stop { error } => format!("stop: {error}"),
         Outcome::ContinueAsNew { .. } => "continue_as_new".into(),
@@ -157,6 +188,7 @@ fn say_wait(wait: &Wait, at: Timestamp) -> String {
         }
         (WaitKind::Timer, until) => format!("sleeps {}", until.unwrap_or_default()),
         (WaitKind::Children(barrier), _) => format!("waits for {} children", barrier.pending),
+        (WaitKind::Ledger, _) => "waits".into(),
     }
 }
 
@@ -166,6 +198,7 @@ fn say_reason(reason: WakeReason) -> &'static str {
         WakeReason::Timer => "its timer",
         WakeReason::Children => "its children",
         WakeReason::Deadline => "the wait's deadline",
+        WakeReason::Ledger => "what it waited for",
     }
 }
 

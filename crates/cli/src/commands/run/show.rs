@@ -1,5 +1,6 @@
 //! `abide run show`: where a run stands, and what it holds.
 
+use abide_kernel::transition::record::describe;
 use abide_kernel::{Child, ChildAnswer, ChildEnd, Cursor, Phase, Run, RunId, Wait, WaitKind};
 use abide_store::StoredRun;
 use clap::Args;
@@ -13,6 +14,8 @@ use crate::text::{cut, iso};
 
 /// The most of a payload that is shown as text; JSON has it whole.
 const PAYLOAD_SHOWN: usize = 400;
+/// Open entries of the ledger that are named.
+const OPS_SHOWN: usize = 5;
 
 /// Show where a run stands.
 #[derive(Debug, Args)]
@@ -176,6 +179,10 @@ fn waiting_for(run: &Run, wait: &Wait) -> String {
         WaitKind::Children(barrier) => {
             let all = run.children.iter().filter(|child| child.barrier == Some(wait.token)).count();
             format!("{} of {all} children", barrier.pending)
+        }
+        WaitKind::Ledger => {
+            let open: Vec<String> = run.open_ops().take(OPS_SHOWN).map(|(_, op)| describe(op)).collect();
+            open.join(", ")
         }
     }
 }

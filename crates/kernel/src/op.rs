@@ -1,0 +1,325 @@
+//! The ledger of a run: effects and durable waits, each known by its key within the visit of the step that made it.
+
+use alloc::sync::Arc;
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::is_zero;
+use crate::{ErrorInfo, Payload, Phase, Run, RunId, Str, Timestamp};
+
+/// Whether and how an effect may be repeated: what the engine does when it does not know whether it happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// Deterministic, and nobody sees it: repeated at will.
+    Pure,
+    /// Twice with the same key is the same as once: repeated after a crash.
+    #[default]
+    Idempotent,
+    /// Repeating it is safe and wasteful: repeated after a crash, never when a result is recorded.
+    Dedupe,
+    /// Someone else knows the truth: surfaced after a crash, and never repeated by itself.
+    Reconcile,
+    /// Twice is harmful: in doubt after a crash, and never repeated by itself.
+    UnsafeOnce,
+}
+
+impl Policy {
+    /// All policies, from the most to the least repeatable.
+    pub const ALL: [Self; 5] = [Self::Pure, Self::Idempotent, Self::Dedupe, Self::Reconcile, Self::UnsafeOnce];
+
+    /// The word used everywhere: in JSON, SQL, the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Idempotent => "idempotent",
+            Self::Dedupe => "dedupe",
+            Self::Reconcile => "reconcile",
+            Self::UnsafeOnce => "unsafe_once",
+        }
+    }
+
+    /// Whether the engine may execute it again by itself when its outcome is not known.
+    #[must_use]
+    pub fn replay_safe(self) -> bool {
+        matches!(self, Self::Pure | Self::Idempotent | Self::Dedupe)
+    }
+
+    /// Whether it may only be used under a control.
+    #[must_use]
+    pub fn requires_control(self) -> bool {
+        self == Self::UnsafeOnce
+    }
+
+    /// Whether its intent must be durable before it is executed.
+    #[must_use]
+    pub fn intends_first(self) -> bool {
+        !self.replay_safe()
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        Self::ALL.into_iter().find(|policy| policy.name() == text).ok_or(UnknownPolicy)
+    }
+}
+
+/// A word that is no policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPolicy;
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected one of pure, idempotent, dedupe, reconcile, unsafe_once")
+    }
+}
+
+impl core::error::Error for UnknownPolicy {}
+
+/// An entry of the ledger, by its number within the run, counted from 1.
+pub type OpId = u32;
+
+/// An entry of the ledger: something a step did or waits for, durably.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Op {
+    /// Its name in its scope, and which one of that name: its identity within the visit.
+    pub key: Str,
+    /// Which of the run's cursors made it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cursor: u16,
+    /// In which visit of a step.
+    pub visit: u32,
+    /// What it is.
+    pub kind: OpKind,
+    /// The canonical hash of its input, if it has one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub input: u64,
+    /// When it was first recorded.
+    pub at: Timestamp,
+    /// How far it is.
+    pub state: OpState,
+}
+
+/// What an entry of the ledger is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpKind {
+    /// Outside work.
+    Effect(Effect),
+    /// A wait for an instant.
+    Timer {
+        /// The instant.
+        until: Timestamp,
+    },
+    /// A wait for one signal.
+    Signal {
+        /// Its name.
+        name: Str,
+        /// Wait until this instant at the latest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+    },
+    /// A child, and a wait for its end.
+    Child {
+        /// The child.
+        run: RunId,
+    },
+}
+
+/// An effect as the ledger has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effect {
+    /// Whether and how it may be repeated.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub policy: Policy,
+    /// The claim under which it was begun last; zero when someone allowed it to be begun again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub claim: u32,
+}
+
+/// How far an entry of the ledger is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpState {
+    /// Begun, and not known to have ended.
+    Open,
+    /// Ended with a value.
+    Done {
+        /// Where it stands among those that ended.
+        when: EndedAt,
+        /// The value.
+        value: Payload,
+    },
+    /// Ended with an error.
+    Failed {
+        /// Where it stands among those that ended.
+        when: EndedAt,
+        /// The error.
+        error: Arc<ErrorInfo>,
+    },
+    /// The instant came.
+    Elapsed {
+        /// Where it stands among those that ended.
+        when: EndedAt,
+    },
+}
+
+/// When an entry of the ledger ended, and when its step took notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedAt {
+    /// Its place among all entries that ended.
+    pub ended: u32,
+    /// Its place among all entries that the step took notice of; zero while it has not. A replay follows this order.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub seen: u32,
+    /// The instant.
+    pub at: Timestamp,
+}
+
+impl OpState {
+    /// When it ended, if it has.
+    #[must_use]
+    pub fn when(&self) -> Option<EndedAt> {
+        match self {
+            Self::Open => None,
+            Self::Done { when, .. } | Self::Failed { when, .. } | Self::Elapsed { when } => Some(*when),
+        }
+    }
+
+    pub(crate) fn when_mut(&mut self) -> Option<&mut EndedAt> {
+        match self {
+            Self::Open => None,
+            Self::Done { when, .. } | Self::Failed { when, .. } | Self::Elapsed { when } => Some(when),
+        }
+    }
+}
+
+/// Where an effect stands, in the words of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It will be begun, for the first time or again.
+    NotStarted,
+    /// A worker executes it.
+    Running,
+    /// It may or may not have happened: nobody knows, and it is not repeated.
+    InDoubt,
+    /// It happened, and its result is recorded.
+    Committed,
+    /// It failed, and its error is recorded.
+    Failed,
+}
+
+impl Standing {
+    /// The word used everywhere: in JSON, on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotStarted => "not_started",
+            Self::Running => "running",
+            Self::InDoubt => "in_doubt",
+            Self::Committed => "committed",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Op {
+    /// The instant at which it ends by itself, while it is open.
+    #[must_use]
+    pub fn due(&self) -> Option<Timestamp> {
+        match (&self.state, &self.kind) {
+            (OpState::Open, OpKind::Timer { until }) => Some(*until),
+            (OpState::Open, OpKind::Signal { until, .. }) => *until,
+            _ => None,
+        }
+    }
+
+    /// The effect, if it is one.
+    #[must_use]
+    pub fn effect(&self) -> Option<Effect> {
+        match self.kind {
+            OpKind::Effect(effect) => Some(effect),
+            _ => None,
+        }
+    }
+}
+
+impl Run {
+    /// An entry of the ledger.
+    #[must_use]
+    pub fn op(&self, id: OpId) -> Option<&Op> {
+        let index = id.checked_sub(self.ops_dropped + 1)?;
+        self.ops.get(index as usize)
+    }
+
+    pub(crate) fn op_mut(&mut self, id: OpId) -> Option<&mut Op> {
+        let index = id.checked_sub(self.ops_dropped + 1)?;
+        Arc::make_mut(&mut self.ops).get_mut(index as usize)
+    }
+
+    /// The number that the next new entry of the ledger gets.
+    #[must_use]
+    pub fn next_op(&self) -> OpId {
+        self.ops_dropped + self.ops.len() as u32 + 1
+    }
+
+    /// All entries of the ledger, with their numbers.
+    pub fn ops(&self) -> impl Iterator<Item = (OpId, &Op)> {
+        (self.ops_dropped + 1..).zip(self.ops.iter())
+    }
+
+    /// The entries that are open, in the order they were made.
+    pub fn open_ops(&self) -> impl Iterator<Item = (OpId, &Op)> {
+        self.open.iter().filter_map(|id| Some((*id, self.op(*id)?)))
+    }
+
+    /// Where an effect stands; `None` when there is no such effect.
+    #[must_use]
+    pub fn standing(&self, id: OpId) -> Option<Standing> {
+        let op = self.op(id)?;
+        let effect = op.effect()?;
+        Some(match &op.state {
+            OpState::Done { .. } | OpState::Elapsed { .. } => Standing::Committed,
+            OpState::Failed { .. } => Standing::Failed,
+            OpState::Open if effect.claim == 0 => Standing::NotStarted,
+            OpState::Open if self.holds(op.cursor, effect.claim) => Standing::Running,
+            OpState::Open if effect.policy.replay_safe() => Standing::NotStarted,
+            OpState::Open => Standing::InDoubt,
+        })
+    }
+
+    /// Whether `claim` is the one that is held on the cursor now.
+    fn holds(&self, cursor: u16, claim: u32) -> bool {
+        let at = self.cursors.get(usize::from(cursor));
+        at.is_some_and(|at| matches!(&at.phase, Phase::Claimed(held) if held.number == claim))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// JI-2, JI-3, JI-8, JI-34: five policies, of which one is the default and one needs a control.
+    #[test]
+    fn policies_have_one_word_each_and_their_own_rules() {
+        for policy in Policy::ALL {
+            assert_eq!(policy.name().parse(), Ok(policy));
+            assert_eq!(policy.requires_control(), policy == Policy::UnsafeOnce);
+            assert_eq!(policy.intends_first(), !policy.replay_safe());
+        }
+        assert_eq!(Policy::default(), Policy::Idempotent);
+        assert!("once".parse::<Policy>().is_err());
+    }
+}

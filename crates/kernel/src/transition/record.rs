@@ -1,0 +1,389 @@
+//! Record: a step writes to its run's ledger: effects it begins or has ended, and waits.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Transition, child, wake};
+use crate::limits::OPS_MAX;
+use crate::spec::{check_key, check_name, check_payload};
+use crate::{
+    Cursor, Effect, EndedAt, ErrorInfo, Fact, Intended, Meta, Moment, Op, OpEnd, OpId, OpKind, OpState, Payload, Phase,
+    Policy, Refusal, Resulted, Run, Seen, Signal, StartSpec, Str, Timestamp, TokenHash, WaitKind, WakeReason,
+};
+
+/// What a worker says when its step writes to the ledger.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The claim's number.
+    pub claim: u32,
+    /// The hash of the claim's token.
+    pub token: TokenHash,
+    /// What it writes, in order.
+    pub entries: Vec<Entry>,
+}
+
+/// One thing that a step writes to the ledger. Under a claim only its worker adds entries, so it numbers them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// It is about to do something, or begins to wait.
+    Intend {
+        /// The entry's number: the next one for a new entry.
+        op: OpId,
+        /// Its key.
+        key: Str,
+        /// The canonical hash of its input, or zero.
+        input: u64,
+        /// What.
+        what: Wanted,
+    },
+    /// An effect ended.
+    End {
+        /// The entry's number.
+        op: OpId,
+        /// How.
+        outcome: Result<Payload, Arc<ErrorInfo>>,
+        /// When, by the worker's clock.
+        at: Timestamp,
+    },
+    /// The step took notice of an entry that had ended without it.
+    See {
+        /// The entry's number.
+        op: OpId,
+    },
+}
+
+/// What an entry is about to be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Wanted {
+    /// Outside work under this policy.
+    Effect(Policy),
+    /// A wait for an instant.
+    Timer(Moment),
+    /// A wait for one signal.
+    Signal {
+        /// Its name.
+        name: Str,
+        /// Until when.
+        deadline: Option<Moment>,
+    },
+    /// A child, and a wait for its end.
+    Child(Box<StartSpec>),
+}
+
+/// Writes to the ledger of a claimed step.
+///
+/// # Errors
+/// When the fence is not the current one, the ledger is full, or an entry contradicts what is recorded.
+pub fn decide(run: &Run, recording: &Recording, now: Timestamp) -> Result<Transition, Refusal> {
+    let index = super::fenced(run, recording.claim, recording.token, now)?;
+    let mut transition = Transition::default();
+    entries(run, index, recording.claim, &recording.entries, now, &mut transition)?;
+    Ok(transition)
+}
+
+/// The facts of what a step writes, also beside its completion.
+pub(super) fn entries(
+    run: &Run,
+    index: u16,
+    claim: u32,
+    entries: &[Entry],
+    now: Timestamp,
+    transition: &mut Transition,
+) -> Result<(), Refusal> {
+    let mut writing =
+        Writing { run, index, claim, now, next: run.next_op(), begun: Vec::new(), taken: Vec::new(), transition };
+    for entry in entries {
+        writing.entry(entry)?;
+    }
+    Ok(())
+}
+
+struct Writing<'a> {
+    run: &'a Run,
+    index: u16,
+    claim: u32,
+    now: Timestamp,
+    next: OpId,
+    /// Effects that were begun by entries before.
+    begun: Vec<OpId>,
+    /// Signals that were given to entries before.
+    taken: Vec<u64>,
+    transition: &'a mut Transition,
+}
+
+impl Writing<'_> {
+    fn entry(&mut self, entry: &Entry) -> Result<(), Refusal> {
+        match entry {
+            Entry::Intend { op, key, input, what } if *op == self.next => self.intend(*op, key, *input, what),
+            Entry::Intend { op, key, what: Wanted::Effect(policy), .. } => self.begin_again(*op, key, *policy),
+            Entry::Intend { op, .. } => Err(out_of_order(*op, self.next)),
+            Entry::End { op, outcome, at } => self.end(*op, outcome, *at),
+            Entry::See { op } => self.see(*op),
+        }
+    }
+
+    fn intend(&mut self, op: OpId, key: &Str, input: u64, what: &Wanted) -> Result<(), Refusal> {
+        check_key("ledger key", key)?;
+        if self.run.ops.len() + (self.next - self.run.next_op()) as usize >= OPS_MAX {
+            return Err(Refusal::Busy { what: "the run's ledger".into(), limit: OPS_MAX as u64 });
+        }
+        let (cursor, now) = (self.index, self.now);
+        let intended = |kind: OpKind| Fact::Intended(Box::new(Intended { op, cursor, key: key.clone(), kind, input }));
+        let at_once = match what {
+            Wanted::Effect(policy) => {
+                let effect = Effect { policy: *policy, claim: self.claim };
+                self.transition.facts.push(intended(OpKind::Effect(effect)));
+                self.begun.push(op);
+                None
+            }
+            Wanted::Timer(moment) => {
+                let until = moment.from(now);
+                self.transition.facts.push(intended(OpKind::Timer { until }));
+                (until <= now).then_some(OpEnd::Elapsed)
+            }
+            Wanted::Signal { name, deadline } => {
+                check_name("signal name", name)?;
+                let until = deadline.map(|moment| moment.from(now));
+                self.transition.facts.push(intended(OpKind::Signal { name: name.clone(), until }));
+                let waits = |signal: &&Signal| signal.name == *name && !self.taken.contains(&signal.id);
+                let arrived = self.run.inbox.iter().find(waits).map(|signal| signal.id);
+                self.taken.extend(arrived);
+                arrived.map(OpEnd::Signal).or_else(|| until.filter(|until| *until <= now).map(|_| OpEnd::Elapsed))
+            }
+            Wanted::Child(spec) => {
+                spec.validate()?;
+                let run = child::begin_op(self.run, self.index, op, key, spec, now, self.transition)?;
+                self.transition.facts.push(intended(OpKind::Child { run }));
+                None
+            }
+        };
+        self.next += 1;
+        let resulted = at_once.map(|end| Fact::Resulted(Box::new(Resulted { op, end, at: None })));
+        self.transition.facts.extend(resulted);
+        Ok(())
+    }
+
+    /// An effect that was begun before is begun again: by itself where its policy allows, else only where someone did.
+    fn begin_again(&mut self, op: OpId, key: &Str, policy: Policy) -> Result<(), Refusal> {
+        let known = self.known(op)?;
+        let effect = known.effect().filter(|effect| known.key == *key && effect.policy == policy);
+        let Some(effect) = effect.filter(|_| known.cursor == self.index) else {
+            return Err(Refusal::invalid(
+                "ledger entry",
+                &format!("{} as it is recorded", known.key),
+                (**key).to_owned(),
+            ));
+        };
+        if known.state != OpState::Open {
+            return Err(Refusal::EffectEnded { op });
+        }
+        if effect.claim == self.claim || self.begun.contains(&op) {
+            return Ok(());
+        }
+        if !policy.replay_safe() && effect.claim != 0 {
+            return Err(Refusal::InDoubt { op, key: known.key.clone() });
+        }
+        let (kind, input) = (OpKind::Effect(Effect { policy, claim: self.claim }), known.input);
+        let intended = Intended { op, cursor: self.index, key: key.clone(), kind, input };
+        self.transition.facts.push(Fact::Intended(Box::new(intended)));
+        self.begun.push(op);
+        Ok(())
+    }
+
+    fn see(&mut self, op: OpId) -> Result<(), Refusal> {
+        // Of one that is not known to have ended, or was seen before, there is nothing new to say.
+        if self.known(op)?.state.when().is_some_and(|when| when.seen == 0) {
+            self.transition.facts.push(Fact::Seen(Seen { op }));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, op: OpId, outcome: &Result<Payload, Arc<ErrorInfo>>, at: Timestamp) -> Result<(), Refusal> {
+        let end = match outcome {
+            Ok(value) => {
+                check_payload("effect result", value)?;
+                OpEnd::Value(value.clone())
+            }
+            Err(error) => {
+                error.validate()?;
+                OpEnd::Error(error.clone())
+            }
+        };
+        if !self.begun.contains(&op) {
+            let known = self.known(op)?;
+            let Some(effect) = known.effect().filter(|_| known.cursor == self.index) else {
+                return Err(Refusal::invalid("ledger entry", "an effect of this step", (*known.key).to_owned()));
+            };
+            if known.state != OpState::Open {
+                return Err(Refusal::EffectEnded { op });
+            }
+            // What another claim began, this one cannot have ended, unless beginning it again needs no word.
+            if effect.claim != self.claim && !effect.policy.replay_safe() {
+                return Err(Refusal::InDoubt { op, key: known.key.clone() });
+            }
+        }
+        let at = (at < self.now).then_some(at);
+        self.transition.facts.push(Fact::Resulted(Box::new(Resulted { op, end, at })));
+        Ok(())
+    }
+
+    fn known(&self, op: OpId) -> Result<&Op, Refusal> {
+        self.run.op(op).ok_or_else(|| out_of_order(op, self.next))
+    }
+}
+
+fn out_of_order(op: OpId, next: OpId) -> Refusal {
+    let expected = format!("an entry that exists, or the next one, {next}");
+    Refusal::Invalid { what: "ledger entry".into(), expected, found: format!("{op}") }
+}
+
+/// Open waits of the run whose instant has come.
+pub(super) fn expire(run: &Run, now: Timestamp, transition: &mut Transition) {
+    let due = run.open_ops().filter(|(_, op)| op.due().is_some_and(|due| due <= now)).map(|(id, _)| id);
+    for op in due.collect::<Vec<OpId>>() {
+        end(run, op, OpEnd::Elapsed, transition);
+    }
+}
+
+/// A signal arrived: the first wait for its name gets it.
+pub(super) fn signalled(run: &Run, name: &str, signal: u64, transition: &mut Transition) {
+    let waits = |op: &Op| matches!(&op.kind, OpKind::Signal { name: awaited, .. } if **awaited == *name);
+    if let Some((op, _)) = run.open_ops().find(|(_, op)| waits(op)) {
+        end(run, op, OpEnd::Signal(signal), transition);
+    }
+}
+
+/// An open entry ends from outside the step: whoever waits for it wakes.
+pub(super) fn end(run: &Run, op: OpId, end: OpEnd, transition: &mut Transition) {
+    let Some(entry) = run.op(op).filter(|entry| entry.state == OpState::Open) else {
+        return;
+    };
+    transition.facts.push(Fact::Resulted(Box::new(Resulted { op, end, at: None })));
+    wake_cursor(run, entry.cursor, transition);
+}
+
+/// Wakes a cursor that waits for its ledger, once in a transition.
+pub(super) fn wake_cursor(run: &Run, index: u16, transition: &mut Transition) {
+    let Some(cursor) = run.cursors.get(usize::from(index)) else {
+        return;
+    };
+    let woken = |fact: &Fact| matches!(fact, Fact::Woken(woken) if woken.cursor == index);
+    if let Phase::Waiting(wait) = &cursor.phase
+        && matches!(wait.kind, WaitKind::Ledger)
+        && !transition.facts.iter().any(woken)
+    {
+        wake::push(index, cursor, wait, WakeReason::Ledger, transition);
+    }
+}
+
+/// How many entries have ended once the transition's facts are folded.
+pub(super) fn ended_after(run: &Run, transition: &Transition) -> u32 {
+    run.ops_ended + transition.facts.iter().filter(|fact| matches!(fact, Fact::Resulted(_))).count() as u32
+}
+
+/// Whether something is open that a step could wait for, once the transition's facts are folded.
+pub(super) fn open_after(run: &Run, index: u16, transition: &Transition) -> bool {
+    let ended = |id: OpId| {
+        let ends = |fact: &Fact| matches!(fact, Fact::Resulted(resulted) if resulted.op == id);
+        transition.facts.iter().any(ends)
+    };
+    let begun = transition.facts.iter().filter_map(|fact| match fact {
+        Fact::Intended(intended) => Some(intended.op),
+        _ => None,
+    });
+    let open = run.open_ops().filter(|(_, op)| op.cursor == index).map(|(id, _)| id);
+    open.chain(begun).any(|id| !ended(id))
+}
+
+pub(super) fn apply_intended(run: &mut Run, intended: &Intended, meta: Meta) {
+    let visit = run.cursors.get(usize::from(intended.cursor)).map_or(0, |cursor: &Cursor| cursor.visit);
+    if let Some(op) = run.op_mut(intended.op) {
+        op.kind = intended.kind.clone();
+        return;
+    }
+    forget_left(run, intended.cursor, visit);
+    if intended.op != run.next_op() {
+        return;
+    }
+    run.open.push(intended.op);
+    Arc::make_mut(&mut run.ops).push(Op {
+        key: intended.key.clone(),
+        cursor: intended.cursor,
+        visit,
+        kind: intended.kind.clone(),
+        input: intended.input,
+        at: meta.at,
+        state: OpState::Open,
+    });
+}
+
+/// Drops entries of visits that the cursor has left, from the oldest on, as far as nothing of them is open.
+fn forget_left(run: &mut Run, cursor: u16, visit: u32) {
+    let left = |op: &Op| op.cursor == cursor && op.visit < visit && op.state != OpState::Open;
+    let count = run.ops.iter().take_while(|op| left(op)).count();
+    if count > 0 {
+        Arc::make_mut(&mut run.ops).drain(..count);
+        run.ops_dropped += count as u32;
+    }
+}
+
+pub(super) fn apply_resulted(run: &mut Run, resulted: &Resulted, meta: Meta) {
+    let mut when = EndedAt { ended: run.ops_ended + 1, seen: 0, at: resulted.at.unwrap_or(meta.at) };
+    if matches!(resulted.end, OpEnd::Value(_) | OpEnd::Error(_)) {
+        // Its step ended it, and so has seen it.
+        when.seen = run.ops_seen + 1;
+    }
+    let state = match &resulted.end {
+        OpEnd::Value(value) => OpState::Done { when, value: value.clone() },
+        OpEnd::Error(error) => OpState::Failed { when, error: error.clone() },
+        OpEnd::Elapsed => OpState::Elapsed { when },
+        OpEnd::Signal(id) => {
+            let found = run.inbox.iter().position(|signal| signal.id == *id);
+            let value = found.map(|index| run.inbox.remove(index).payload).unwrap_or_default();
+            run.last_signal = Some(*id);
+            OpState::Done { when, value }
+        }
+        OpEnd::Child => child::op_state(run, resulted.op, when),
+        OpEnd::Reopened => OpState::Open,
+    };
+    let reopened = state == OpState::Open;
+    let Some(op) = run.op_mut(resulted.op) else {
+        return;
+    };
+    op.state = state;
+    if reopened {
+        if let OpKind::Effect(effect) = &mut op.kind {
+            effect.claim = 0;
+        }
+        if !run.open.contains(&resulted.op) {
+            run.open.push(resulted.op);
+        }
+        return;
+    }
+    run.ops_ended = when.ended;
+    run.ops_seen = run.ops_seen.max(when.seen);
+    run.open.retain(|open| *open != resulted.op);
+}
+
+pub(super) fn apply_seen(run: &mut Run, seen: Seen) {
+    let next = run.ops_seen + 1;
+    if let Some(when) = run.op_mut(seen.op).and_then(|op| op.state.when_mut()).filter(|when| when.seen == 0) {
+        when.seen = next;
+        run.ops_seen = next;
+    }
+}
+
+/// A text of what an entry is, for errors and people.
+#[must_use]
+pub fn describe(op: &Op) -> String {
+    match &op.kind {
+        OpKind::Effect(effect) => format!("effect {:?} ({})", op.key, effect.policy),
+        OpKind::Timer { .. } => format!("timer {:?}", op.key),
+        OpKind::Signal { name, .. } => format!("wait {:?} for signal {name:?}", op.key),
+        OpKind::Child { run } => format!("child {:?} ({run})", op.key),
+    }
+}

@@ -1,0 +1,356 @@
+//! Drive: polls the code of an attempt and keeps its ledger. See the module above for the order of things.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use abide_kernel::transition::record::Entry;
+use abide_kernel::{ErrorInfo, Op, OpId, OpState, Policy, Refusal};
+use abide_runtime::Unanswered;
+use parking_lot::MutexGuard;
+
+use super::foreign::Watch;
+use super::{Ledger, Local, LocalKind, Mode, State};
+
+/// Passes over a function that wakes itself, before that counts as a loop without end.
+const PASSES_MAX: usize = 100_000;
+
+/// How an attempt's code came out.
+pub(crate) enum Driven<T> {
+    /// It returned, and this is still to be written beside its outcome.
+    Returned(T, Vec<Entry>),
+    /// It waits for its ledger, having seen so many entries end.
+    Suspended {
+        /// How many.
+        seen: u32,
+        /// What is to be written.
+        entries: Vec<Entry>,
+    },
+    /// It does not fit what is recorded, or waits for what the engine cannot see.
+    SetAside(ErrorInfo),
+    /// The claim ended without it.
+    Lost,
+    /// Whether its last words were recorded is not known: the claim goes back.
+    Unknown,
+    /// It panicked.
+    Panicked(String, Vec<Entry>),
+}
+
+type Record = Pin<Box<dyn Future<Output = Result<(), Unanswered>> + Send>>;
+type News = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The code of an attempt, and its ledger.
+pub(crate) struct Drive<T> {
+    ledger: Arc<Ledger>,
+    code: Pin<Box<dyn Future<Output = T> + Send>>,
+    watch: Arc<Watch>,
+    records: Vec<Record>,
+    news: Option<News>,
+}
+
+impl<T> Drive<T> {
+    pub(crate) fn new(ledger: Arc<Ledger>, code: Pin<Box<dyn Future<Output = T> + Send>>) -> Self {
+        let watch: Arc<Watch> = Arc::default();
+        if ledger.mode == Mode::Function {
+            *ledger.watch.lock() = Some(watch.clone());
+        }
+        Self { ledger, code, watch, records: Vec::new(), news: None }
+    }
+
+    /// Polls the code until nothing more happens by itself.
+    fn poll_code(&mut self, cx: &mut Context<'_>) -> Result<Poll<T>, String> {
+        let polled = |code: &mut Pin<Box<dyn Future<Output = T> + Send>>, waker: &Waker| {
+            catch_unwind(AssertUnwindSafe(|| code.as_mut().poll(&mut Context::from_waker(waker))))
+                .map_err(|panic| panic_text(&panic))
+        };
+        if self.ledger.mode == Mode::Step {
+            return polled(&mut self.code, cx.waker());
+        }
+        let waker = Waker::from(self.watch.clone());
+        self.watch.take_again();
+        for _ in 0..PASSES_MAX {
+            self.watch.enter(cx.waker());
+            let result = polled(&mut self.code, &waker);
+            self.watch.leave();
+            match result? {
+                Poll::Ready(value) => return Ok(Poll::Ready(value)),
+                Poll::Pending if self.watch.take_again() => {}
+                Poll::Pending => return Ok(Poll::Pending),
+            }
+        }
+        Err("the function wakes itself without end".into())
+    }
+
+    /// Hands the buffer over, to be written.
+    fn submit(&mut self) {
+        let entries = std::mem::take(&mut self.ledger.state.lock().buffer);
+        if !entries.is_empty() {
+            self.records.push(Box::pin(self.ledger.link.record(entries)));
+        }
+    }
+
+    /// Whether all that was handed over is durable; an error when some of it was refused.
+    fn poll_records(&mut self, cx: &mut Context<'_>) -> Result<bool, Unanswered> {
+        let mut refused = None;
+        self.records.retain_mut(|record| match record.as_mut().poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(())) => false,
+            Poll::Ready(Err(error)) => {
+                refused.get_or_insert(error);
+                false
+            }
+        });
+        refused.map_or(Ok(self.records.is_empty()), Err)
+    }
+
+    /// Listens for what the shard tells. Whether there is something to be heard.
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> bool {
+        let link = &self.ledger.link;
+        let news = self.news.get_or_insert_with(|| {
+            let link = link.clone();
+            Box::pin(async move { link.news().await })
+        });
+        let heard = news.as_mut().poll(cx).is_ready();
+        if heard {
+            self.news = None;
+        }
+        heard
+    }
+
+    fn ended(&self, error: &Unanswered) -> Driven<T> {
+        match error {
+            Unanswered::Refused(Refusal::Unknown) => Driven::Unknown,
+            Unanswered::Refused(
+                refusal @ (Refusal::Invalid { .. } | Refusal::Busy { .. } | Refusal::TooLarge { .. }),
+            ) => Driven::SetAside(ErrorInfo::terminal(refusal.code(), &refusal.to_string())),
+            _ => Driven::Lost,
+        }
+    }
+
+    fn foreign(&self) -> Driven<T> {
+        let after = match &self.ledger.state.lock().last_point {
+            Some((key, place)) => format!("after {key:?} ({place})"),
+            None => "before its first durable point".to_owned(),
+        };
+        let message = format!(
+            "the function waits for something that the engine cannot see, {after}: a timer, socket, channel or lock of another library. Use ctx.sleep, ctx.signal, or do it inside an effect"
+        );
+        Driven::SetAside(ErrorInfo::terminal("foreign_wait", &message))
+    }
+}
+
+impl<T> Future for Drive<T> {
+    type Output = Driven<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Driven<T>> {
+        let this = &mut *self;
+        this.ledger.calls.attach(cx.waker());
+        loop {
+            if this.ledger.mode == Mode::Function && this.ledger.link.is_cancelled() {
+                return Poll::Ready(Driven::Lost);
+            }
+            this.ledger.hear();
+            let polled = match this.poll_code(cx) {
+                Ok(polled) => polled,
+                Err(text) => return Poll::Ready(Driven::Panicked(text, this.ledger.take_buffer())),
+            };
+            if let Some(error) = this.ledger.state.lock().fatal.take() {
+                return Poll::Ready(Driven::SetAside(error));
+            }
+            if let Poll::Ready(value) = polled {
+                return Poll::Ready(Driven::Returned(value, this.ledger.take_buffer()));
+            }
+            if this.watch.heard_foreign() {
+                return Poll::Ready(this.foreign());
+            }
+            if this.ledger.pass() || this.ledger.deliver() {
+                continue;
+            }
+            if this.ledger.write_wanted() {
+                continue;
+            }
+            // Before it suspends, all is written with the outcome: one row, and one commit.
+            if this.ledger.rests() && this.records.is_empty() {
+                if this.ledger.waits_for_nothing() {
+                    return Poll::Ready(this.foreign());
+                }
+                let entries = this.ledger.take_buffer();
+                let seen = this.ledger.state.lock().ended;
+                return Poll::Ready(Driven::Suspended { seen, entries });
+            }
+            this.submit();
+            match this.poll_records(cx) {
+                Err(error) => return Poll::Ready(this.ended(&error)),
+                Ok(true) if this.ledger.let_go() => continue,
+                Ok(true) if this.ledger.rests() => continue,
+                Ok(_) => {}
+            }
+            if this.ledger.listens() && this.poll_news(cx) {
+                continue;
+            }
+            return Poll::Pending;
+        }
+    }
+}
+
+impl Ledger {
+    /// Takes in what the shard told, and wakes the futures of effects whose calls may go on.
+    fn hear(&self) {
+        while let Some((id, op)) = self.link.told() {
+            self.told(id, &op);
+        }
+        let woken = self.calls.take();
+        let mut state = self.state.lock();
+        let wakers: Vec<Waker> = woken.into_iter().filter_map(|local| state.wake(local)).collect();
+        drop(state);
+        // Inside the watch of the next poll these would look foreign, so they are woken through the tree here.
+        for waker in wakers {
+            self.quietly(waker);
+        }
+    }
+
+    fn told(&self, id: OpId, op: &Op) {
+        let mut state = self.state.lock();
+        let Some(local) = state.by_op.get(&id).copied() else {
+            return;
+        };
+        let known = &mut state.entries[local];
+        known.child = super::child_of(op).or(known.child);
+        let ended = known.state == OpState::Open && op.state != OpState::Open;
+        if ended {
+            known.state = op.state.clone();
+            state.ended += 1;
+        }
+        match (ended, self.mode) {
+            (true, Mode::Step) => state.entries[local].delivered = true,
+            (true, Mode::Function) => state.fresh.push_back(local),
+            (false, _) => {}
+        }
+        let waker = state.wake(local);
+        drop(state);
+        waker.into_iter().for_each(|waker| self.quietly(waker));
+    }
+
+    /// Wakes a durable future: what is heard now is no foreign wake-up.
+    fn quietly(&self, waker: Waker) {
+        if let Some(watch) = &*self.watch.lock() {
+            watch.enter(Waker::noop());
+            waker.wake();
+            watch.leave();
+        } else {
+            waker.wake();
+        }
+    }
+
+    /// Ends a pass over the code; whether one more is due, because an entry's end was held back.
+    fn pass(&self) -> bool {
+        let mut state = self.state.lock();
+        state.ended_now = false;
+        let held = std::mem::take(&mut state.held);
+        let wakers: Vec<Waker> =
+            if held { std::mem::take(&mut state.waiting).into_values().collect() } else { Vec::new() };
+        drop(state);
+        for waker in wakers {
+            self.quietly(waker);
+        }
+        held
+    }
+
+    /// Lets the code take notice of the next entry that has ended. Whether there was one.
+    fn deliver(&self) -> bool {
+        let mut state = self.state.lock();
+        let local = match state.replay.pop_front() {
+            Some(local) => local,
+            None => {
+                let Some(local) = state.fresh.pop_front() else {
+                    return false;
+                };
+                if let Some(op) = state.entries[local].op {
+                    state.buffer.push(Entry::See { op });
+                }
+                local
+            }
+        };
+        let known = &mut state.entries[local];
+        known.delivered = true;
+        if let Some(when) = known.state.when() {
+            state.now = state.now.max(when.at);
+        }
+        let waker = state.wake(local);
+        drop(state);
+        waker.into_iter().for_each(|waker| self.quietly(waker));
+        true
+    }
+
+    /// Writes the intents of effects that must be written before they begin, and lets those begin that rest on nothing.
+    fn write_wanted(&self) -> bool {
+        let mut state = self.state.lock();
+        let mut free = Vec::new();
+        for local in state.wanting.clone() {
+            match state.entries[local].kind {
+                LocalKind::Effect(Policy::Pure) => free.push(local),
+                LocalKind::Effect(policy) if policy.intends_first() => {
+                    state.write_effect(local, self.claim);
+                }
+                _ => {}
+            }
+        }
+        state.wanting.retain(|local| !free.contains(local));
+        self.begin(state, &free)
+    }
+
+    /// Lets effects begin. Whether there were any.
+    fn begin(&self, mut state: MutexGuard<'_, State>, locals: &[Local]) -> bool {
+        let wakers: Vec<Waker> = locals
+            .iter()
+            .filter_map(|local| {
+                state.entries[*local].go = true;
+                state.wake(*local)
+            })
+            .collect();
+        drop(state);
+        for waker in wakers {
+            self.quietly(waker);
+        }
+        !locals.is_empty()
+    }
+
+    /// Whether the shard may have something to tell.
+    fn listens(&self) -> bool {
+        self.mode == Mode::Function || !(self.state.lock().waiting.is_empty() || self.link.is_cancelled())
+    }
+
+    /// Everything is durable: effects that wanted to begin do. Whether there were any.
+    fn let_go(&self) -> bool {
+        let mut state = self.state.lock();
+        if !state.buffer.is_empty() {
+            return false;
+        }
+        let wanting = std::mem::take(&mut state.wanting);
+        self.begin(state, &wanting)
+    }
+
+    /// Whether a function has nothing under way: all it does is wait.
+    fn rests(&self) -> bool {
+        let state = self.state.lock();
+        self.mode == Mode::Function && state.calling.is_empty() && state.wanting.is_empty()
+    }
+
+    /// Whether nothing that the code waits for is in the ledger.
+    fn waits_for_nothing(&self) -> bool {
+        let state = self.state.lock();
+        !state.entries.iter().any(|known| known.asked && known.state == OpState::Open)
+    }
+
+    fn take_buffer(&self) -> Vec<Entry> {
+        std::mem::take(&mut self.state.lock().buffer)
+    }
+}
+
+fn panic_text(panic: &Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "it panicked with something that is no text".into())
+}

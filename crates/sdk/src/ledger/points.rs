@@ -1,0 +1,303 @@
+//! Durable points: the futures that code awaits. Each is known by its name in its scope, and is the same in every
+//! replay.
+
+use std::future::{Future, IntoFuture, poll_fn};
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use abide_kernel::transition::record::Wanted;
+use abide_kernel::{ErrorInfo, OpState, Payload, Policy, limits};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Ledger, Local, Next};
+use crate::StepError;
+
+/// A future of this crate, boxed.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A piece of outside work that is recorded: executed once, and its result is there for every attempt after.
+///
+/// It begins when it is awaited. Its policy says what happens when nobody knows whether it took place; see
+/// [`Policy`]. The default is [`Policy::Idempotent`].
+#[must_use = "an effect takes place when it is awaited"]
+pub struct Effect<'a, F, R, T> {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) name: String,
+    pub(crate) base: String,
+    pub(crate) policy: Policy,
+    pub(crate) input: Result<u64, StepError>,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) call: F,
+    pub(crate) returns: PhantomData<fn(&'a ()) -> (R, T)>,
+}
+
+impl<F, R, T> Effect<'_, F, R, T> {
+    /// Says what happens when nobody knows whether it took place.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Deterministic, and nobody sees it: repeated at will, and never waited for.
+    pub fn pure(self) -> Self {
+        self.policy(Policy::Pure)
+    }
+
+    /// Repeating it is safe and wasteful: repeated only when its result is lost.
+    pub fn dedupe(self) -> Self {
+        self.policy(Policy::Dedupe)
+    }
+
+    /// Someone else knows whether it took place: after a crash it waits to be told.
+    pub fn reconcile(self) -> Self {
+        self.policy(Policy::Reconcile)
+    }
+
+    /// Twice is harmful: after a crash it is in doubt, and waits to be resolved.
+    pub fn unsafe_once(self) -> Self {
+        self.policy(Policy::UnsafeOnce)
+    }
+
+    /// What it is about: a replay that comes here with another input has diverged.
+    pub fn input<I: Serialize + ?Sized>(mut self, input: &I) -> Self {
+        self.input = Payload::encode(input).map(|payload| payload.canonical_hash().max(1)).map_err(StepError::from);
+        self
+    }
+}
+
+/// What the code of an effect is given.
+#[derive(Clone, Debug)]
+pub struct Call {
+    key: String,
+}
+
+impl Call {
+    /// A key for the other side that is the same over all attempts at this effect, and differs from every other effect.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl<'a, F, R, T, E> IntoFuture for Effect<'a, F, R, T>
+where
+    F: FnOnce(Call) -> R + Send + 'a,
+    R: Future<Output = Result<T, E>> + Send + 'a,
+    T: Serialize + DeserializeOwned + Send + 'a,
+    E: Into<StepError> + 'a,
+{
+    type Output = Result<T, StepError>;
+    type IntoFuture = Boxed<'a, Result<T, StepError>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(run(self))
+    }
+}
+
+async fn run<F, R, T, E>(effect: Effect<'_, F, R, T>) -> Result<T, StepError>
+where
+    F: FnOnce(Call) -> R + Send,
+    R: Future<Output = Result<T, E>> + Send,
+    T: Serialize + DeserializeOwned + Send,
+    E: Into<StepError>,
+{
+    let Effect { ledger, name, base, policy, input, place, call, .. } = effect;
+    let local = ledger.point(&name, &Wanted::Effect(policy), input?, place)?;
+    let held = Held { ledger: &ledger, local };
+    let ended = poll_fn(|cx| match ledger.next(local, cx.waker()) {
+        Next::Wait => Poll::Pending,
+        Next::Go => Poll::Ready(None),
+        Next::Ended(state) => Poll::Ready(Some(state)),
+    });
+    if let Some(state) = ended.await {
+        return decode_end(&ledger, local, state);
+    }
+    let calling = call(Call { key: format!("{base}/{}", ledger.key(local)) });
+    let outcome = match (Calling { ledger: &ledger, local, call: pin!(calling) }).await {
+        Ok(value) => encode(&value),
+        Err(error) => Err(error.into().info),
+    };
+    let recorded = poll_fn(|cx| ledger.end(local, &outcome, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
+    drop(held);
+    // What is recorded is what a replay will see, so it is what the code sees now.
+    decode(&recorded?)
+}
+
+/// The call of an effect, polled with a waker of its own.
+struct Calling<'a, R> {
+    ledger: &'a Ledger,
+    local: Local,
+    call: Pin<&'a mut R>,
+}
+
+impl<R: Future> Future for Calling<'_, R> {
+    type Output = R::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
+        self.ledger.calling(self.local, cx.waker());
+        let waker = self.ledger.call_waker(self.local, cx.waker());
+        self.call.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+}
+
+/// Lets go of an effect whose future is gone.
+struct Held<'a> {
+    ledger: &'a Ledger,
+    local: Local,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.ledger.release(self.local);
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Payload, ErrorInfo> {
+    let payload = Payload::encode(value).map_err(|error| {
+        ErrorInfo::terminal("unencodable", &format!("the effect's result has no JSON form: {error}"))
+    })?;
+    if payload.bytes() > limits::PAYLOAD_BYTES_MAX {
+        let (most, found) = (limits::PAYLOAD_BYTES_MAX, payload.bytes());
+        let message = format!("the effect's result is too large: at most {most} bytes, found {found}");
+        return Err(ErrorInfo::terminal("too_large", &message));
+    }
+    Ok(payload)
+}
+
+fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, StepError> {
+    payload.decode().map_err(|error| {
+        let message = format!("a recorded value does not decode as {}: {error}", std::any::type_name::<T>());
+        StepError::new(message).code("undecodable").terminal()
+    })
+}
+
+fn decode_end<T: DeserializeOwned>(ledger: &Ledger, local: Local, state: OpState) -> Result<T, StepError> {
+    match state {
+        OpState::Done { value, .. } => decode(&value),
+        OpState::Failed { error, .. } => Err(StepError { info: (*error).clone(), op: ledger.op(local) }),
+        OpState::Elapsed { .. } | OpState::Open => decode(&Payload::null()),
+    }
+}
+
+/// Waits for an entry of the ledger to end.
+pub(crate) async fn wait(
+    ledger: &Ledger,
+    name: &str,
+    wanted: Wanted,
+    input: u64,
+    place: &'static Location<'static>,
+) -> Result<OpState, StepError> {
+    let local = ledger.point(name, &wanted, input, place)?;
+    Ok(poll_fn(|cx| ledger.ended(local, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await)
+}
+
+/// Waits for one signal; with a deadline, perhaps in vain.
+#[must_use = "a wait begins when it is awaited"]
+pub struct SignalWait<T> {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) point: String,
+    pub(crate) name: String,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) payload: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned + Send> SignalWait<T> {
+    /// Waits no longer than this; `None` when the signal has not come by then.
+    pub async fn within(self, limit: std::time::Duration) -> Result<Option<T>, StepError> {
+        let deadline = Some(super::moment(limit));
+        let wanted = Wanted::Signal { name: self.name.as_str().into(), deadline };
+        match wait(&self.ledger, &self.point, wanted, 0, self.place).await? {
+            OpState::Done { value, .. } => decode(&value).map(Some),
+            OpState::Failed { .. } | OpState::Elapsed { .. } | OpState::Open => Ok(None),
+        }
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
+    type Output = Result<T, StepError>;
+    type IntoFuture = Boxed<'static, Result<T, StepError>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let wanted = Wanted::Signal { name: self.name.as_str().into(), deadline: None };
+            match wait(&self.ledger, &self.point, wanted, 0, self.place).await? {
+                OpState::Done { value, .. } => decode(&value),
+                OpState::Failed { error, .. } => Err(StepError::of((*error).clone())),
+                OpState::Elapsed { .. } | OpState::Open => decode(&Payload::null()),
+            }
+        })
+    }
+}
+
+/// A child that was started: its id, and its end to wait for.
+#[must_use = "a child begins when it is awaited"]
+pub struct ChildCall<T> {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) name: String,
+    pub(crate) wanted: Result<Wanted, StepError>,
+    pub(crate) input: u64,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) result: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned + Send + 'static> ChildCall<T> {
+    /// Starts it, and does not wait for its end.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn started(self) -> Result<StartedChild<T>, StepError> {
+        let local = self.ledger.point(&self.name, &self.wanted?, self.input, self.place)?;
+        let ledger = self.ledger;
+        let run = poll_fn(|cx| ledger.child(local, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
+        Ok(StartedChild { ledger, local, run, result: PhantomData })
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> IntoFuture for ChildCall<T> {
+    type Output = Result<T, StepError>;
+    type IntoFuture = Boxed<'static, Result<T, StepError>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let local = self.ledger.point(&self.name, &self.wanted?, self.input, self.place)?;
+            ended_child(&self.ledger, local).await
+        })
+    }
+}
+
+/// A child that has begun.
+pub struct StartedChild<T> {
+    ledger: Arc<Ledger>,
+    local: Local,
+    run: abide_kernel::RunId,
+    result: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned> StartedChild<T> {
+    /// The child.
+    #[must_use]
+    pub fn run_id(&self) -> abide_kernel::RunId {
+        self.run
+    }
+
+    /// Waits for its end and gives its result.
+    ///
+    /// # Errors
+    /// The child's error, when it did not end well.
+    pub async fn result(&self) -> Result<T, StepError> {
+        ended_child(&self.ledger, self.local).await
+    }
+}
+
+async fn ended_child<T: DeserializeOwned>(ledger: &Ledger, local: Local) -> Result<T, StepError> {
+    let state = poll_fn(|cx| ledger.ended(local, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
+    match state {
+        // A retry does not begin a child again, so it is nobody's effect.
+        OpState::Failed { error, .. } => Err(StepError::of((*error).clone())),
+        state => decode_end(ledger, local, state),
+    }
+}
