@@ -91,6 +91,10 @@ pub enum Fact {
     Resulted(Box<Resulted>),
     /// A step took notice of an entry that had ended.
     Seen(Seen),
+    /// Someone said what became of an effect that was in doubt.
+    Resolved(Box<Resolved>),
+    /// Someone wants the run to end, and it has something to undo first.
+    Cancelling(Box<Cancelling>),
     /// An input contradicted the facts; it was recorded and not obeyed.
     Anomaly(Box<Anomaly>),
     /// The run's record was removed.
@@ -127,6 +131,8 @@ impl Fact {
             Self::Intended(_) => "intended",
             Self::Resulted(_) => "resulted",
             Self::Seen(_) => "seen",
+            Self::Resolved(_) => "resolved",
+            Self::Cancelling(_) => "cancelling",
             Self::Anomaly(_) => "anomaly",
             Self::Purged => "purged",
             Self::Compacted(_) => "compacted",
@@ -499,6 +505,48 @@ pub struct Resulted {
     /// When, by the step's own account, which is no later than the row's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
+}
+
+/// Someone said what became of an effect that was in doubt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Resolved {
+    /// The entry's number.
+    pub op: OpId,
+    /// What became of it, or what is to become of it.
+    pub how: Resolution,
+    /// Who said so.
+    pub actor: Str,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<Str>,
+    /// The request.
+    pub request: RequestId,
+}
+
+/// What became of an effect that was in doubt, or what is to become of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resolution {
+    /// It took place, with this result.
+    Value(Payload),
+    /// It did not take place, or not well.
+    Failed(Arc<ErrorInfo>),
+    /// It is executed once more.
+    Retry,
+    /// It took place, and was undone by hand.
+    Compensated,
+}
+
+/// Someone wants the run to end, and it has something to undo first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cancelling {
+    /// Why.
+    pub reason: Arc<ErrorInfo>,
+    /// The request.
+    pub request: RequestId,
+    /// Whether its open children end too.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cascade: bool,
 }
 
 /// A step took notice of an entry of its ledger that had ended without it.

@@ -1,5 +1,7 @@
 //! The ledger of a run: effects and durable waits, each known by its key within the visit of the step that made it.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
 use core::str::FromStr;
@@ -7,6 +9,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::is_zero;
+use crate::transition::resolve::COMPENSATED;
 use crate::{ErrorInfo, Payload, Phase, Run, RunId, Str, Timestamp};
 
 /// Whether and how an effect may be repeated: what the engine does when it does not know whether it happened.
@@ -143,9 +146,15 @@ pub struct Effect {
     /// Whether and how it may be repeated.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub policy: Policy,
-    /// The claim under which it was begun last; zero when someone allowed it to be begun again.
+    /// The claim under which it was begun last; zero when it was not, or when someone allowed it to be begun again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub claim: u32,
+    /// The interrupt that someone answered by allowing it once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<u32>,
+    /// Whether it undoes something, and takes place only when the run fails or is cancelled.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undo: bool,
 }
 
 /// How far an entry of the ledger is.
@@ -219,6 +228,8 @@ pub enum Standing {
     Committed,
     /// It failed, and its error is recorded.
     Failed,
+    /// It took place and was undone.
+    Compensated,
 }
 
 impl Standing {
@@ -231,8 +242,36 @@ impl Standing {
             Self::InDoubt => "in_doubt",
             Self::Committed => "committed",
             Self::Failed => "failed",
+            Self::Compensated => "compensated",
         }
     }
+}
+
+/// An effect as people see it: the ledger's answer to "did it happen?".
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EffectView {
+    /// Its key within the run.
+    pub key: Str,
+    /// Whether and how it may be repeated.
+    pub policy: Policy,
+    /// Where it stands.
+    pub standing: Standing,
+    /// The key that the other side was given.
+    pub idempotency_key: String,
+    /// When it was first recorded.
+    pub begun_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// For one in doubt: the interrupt that an answer must name to allow a retry.
+    pub interrupt: Option<u32>,
+    /// The interrupt that someone answered by allowing it once more.
+    pub approved_interrupt: Option<u32>,
+    /// Whether it undoes something.
+    pub undo: bool,
+    /// What it returned.
+    pub value: Option<Payload>,
+    /// How it failed.
+    pub error: Option<Arc<ErrorInfo>>,
 }
 
 impl Op {
@@ -285,6 +324,43 @@ impl Run {
         self.open.iter().filter_map(|id| Some((*id, self.op(*id)?)))
     }
 
+    /// The effects of the ledger as people see them, in the order they were begun.
+    pub fn effects(&self) -> impl Iterator<Item = EffectView> {
+        self.ops().filter_map(|(id, _)| self.effect_view(id))
+    }
+
+    /// One effect as people see it.
+    #[must_use]
+    pub fn effect_view(&self, id: OpId) -> Option<EffectView> {
+        let (op, standing) = (self.op(id)?, self.standing(id)?);
+        let effect = op.effect()?;
+        let (value, error) = match &op.state {
+            OpState::Done { value, .. } => (Some(value.clone()), None),
+            OpState::Failed { error, .. } => (None, Some(error.clone())),
+            OpState::Open | OpState::Elapsed { .. } => (None, None),
+        };
+        Some(EffectView {
+            key: op.key.clone(),
+            policy: effect.policy,
+            standing,
+            idempotency_key: self.idempotency_key(op),
+            begun_at: op.at,
+            ended_at: op.state.when().map(|when| when.at),
+            interrupt: (standing == Standing::InDoubt).then_some(effect.claim),
+            approved_interrupt: effect.approved,
+            undo: effect.undo,
+            value,
+            error,
+        })
+    }
+
+    /// The key that the code of an effect gives to the other side.
+    fn idempotency_key(&self, op: &Op) -> String {
+        let cursor = self.cursors.get(usize::from(op.cursor));
+        let step = cursor.and_then(|cursor| cursor.step.as_deref()).unwrap_or_default();
+        format!("{}-{}-{step}-{}/{}", self.id, self.epoch, op.visit, op.key)
+    }
+
     /// Where an effect stands; `None` when there is no such effect.
     #[must_use]
     pub fn standing(&self, id: OpId) -> Option<Standing> {
@@ -292,6 +368,7 @@ impl Run {
         let effect = op.effect()?;
         Some(match &op.state {
             OpState::Done { .. } | OpState::Elapsed { .. } => Standing::Committed,
+            OpState::Failed { error, .. } if &*error.code == COMPENSATED => Standing::Compensated,
             OpState::Failed { .. } => Standing::Failed,
             OpState::Open if effect.claim == 0 => Standing::NotStarted,
             OpState::Open if self.holds(op.cursor, effect.claim) => Standing::Running,

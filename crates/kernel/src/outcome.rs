@@ -76,6 +76,8 @@ pub enum Outcome {
         /// The result.
         result: Payload,
     },
+    /// End as cancelled, now that what was done is undone.
+    Cancelled,
     /// End with an error.
     Stop {
         /// The error.
@@ -153,7 +155,7 @@ impl Outcome {
                 check_quorum(*join, children.len())?;
                 check_payload("state", state)
             }
-            Self::Suspend { .. } => Ok(()),
+            Self::Suspend { .. } | Self::Cancelled => Ok(()),
             Self::Done { result } => check_payload("result", result),
             Self::Stop { error } => error.validate(),
             Self::ContinueAsNew { input } => check_payload("input", input),
@@ -171,6 +173,7 @@ impl Outcome {
             Self::Spawn { .. } => "spawn",
             Self::Suspend { .. } => "suspend",
             Self::Done { .. } => "done",
+            Self::Cancelled => "cancelled",
             Self::Stop { .. } => "stop",
             Self::ContinueAsNew { .. } => "continue_as_new",
         }

@@ -125,6 +125,30 @@ pub enum Refusal {
         /// Its key.
         key: Str,
     },
+    /// The run is being cancelled: it undoes what it did first.
+    Cancelling {
+        /// The run asked for.
+        run: RunId,
+    },
+    /// The run has no such effect.
+    NoEffect {
+        /// The key asked for.
+        key: Str,
+    },
+    /// The effect is not in doubt.
+    NotInDoubt {
+        /// Its key.
+        key: Str,
+        /// Where it stands.
+        found: Str,
+    },
+    /// The answer is for another interrupt of the effect.
+    WrongInterrupt {
+        /// The interrupt given.
+        given: Option<u32>,
+        /// The one that waits for an answer.
+        current: u32,
+    },
     /// The effect ended before: what was recorded then stands.
     EffectEnded {
         /// Its number in the ledger.
@@ -173,6 +197,10 @@ impl Refusal {
             Self::ChildConflict { .. } => "child_conflict",
             Self::NotDeadLettered { .. } => "not_dead_lettered",
             Self::InDoubt { .. } => "in_doubt",
+            Self::Cancelling { .. } => "cancelling",
+            Self::NoEffect { .. } => "no_effect",
+            Self::NotInDoubt { .. } => "not_in_doubt",
+            Self::WrongInterrupt { .. } => "wrong_interrupt",
             Self::EffectEnded { .. } => "effect_ended",
             Self::NoLetter { .. } => "no_letter",
             Self::Corrupt { .. } => "corrupt",
@@ -237,6 +265,17 @@ impl fmt::Display for Refusal {
                     f,
                     "effect {key:?} (entry {op}) may or may not have happened; resolve it before it is tried again"
                 )
+            }
+            Self::Cancelling { run } => write!(f, "{run} is being cancelled already: it undoes what it did first"),
+            Self::NoEffect { key } => write!(f, "the run has no effect {key:?} in its ledger"),
+            Self::NotInDoubt { key, found } => {
+                write!(f, "effect {key:?} is {found}, not in doubt: there is nothing to resolve")
+            }
+            Self::WrongInterrupt { given: Some(given), current } => {
+                write!(f, "interrupt {given} is not the one that waits for an answer: that is {current}")
+            }
+            Self::WrongInterrupt { given: None, current } => {
+                write!(f, "allowing a retry needs the interrupt it answers, which is {current}")
             }
             Self::EffectEnded { op } => {
                 write!(f, "the effect at entry {op} of the ledger has ended; what was recorded stands")

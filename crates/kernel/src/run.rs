@@ -87,6 +87,9 @@ pub struct Run {
     /// The entries of the ledger that are open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<OpId>,
+    /// Someone wants it to end, and it undoes what it did first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelling: Option<Arc<crate::Cancelling>>,
     /// The parent's record is gone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub orphaned: bool,

@@ -112,6 +112,8 @@ pub fn threads(run: RunId, started: &Started, fact: &Fact) -> SmallVec<[Thread; 
         | Fact::Intended(_)
         | Fact::Resulted(_)
         | Fact::Seen(_)
+        | Fact::Resolved(_)
+        | Fact::Cancelling(_)
         | Fact::Anomaly(_) => (true, false, false),
     };
     if life {

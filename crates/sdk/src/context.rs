@@ -1,13 +1,18 @@
 //! What a step sees of its run.
 
-use std::sync::Arc;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::{Arc, OnceLock};
 
 use abide_kernel::shard::Dispatch;
-use abide_kernel::{ChildEnd, Payload, RunId, StartSpec, Status, Timestamp, WakeReason};
+use abide_kernel::{ChildEnd, Payload, Policy, RunId, StartSpec, Status, Timestamp, WakeReason};
 use abide_runtime::{Attempt, AttemptLink};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::ledger::points::{Call, Effect};
+use crate::ledger::{Ledger, Mode};
 use crate::{ClientError, StepError};
 
 /// A step's view of its run and of this attempt.
@@ -19,15 +24,47 @@ pub struct Ctx {
 struct Inner {
     dispatch: Box<Dispatch>,
     link: AttemptLink,
+    /// Made when the step does something durable; most steps do not.
+    ledger: OnceLock<Arc<Ledger>>,
 }
 
 impl Ctx {
     pub(crate) fn new(attempt: Attempt) -> Self {
-        Self { inner: Arc::new(Inner { dispatch: attempt.dispatch, link: attempt.link }) }
+        let Attempt { dispatch, link } = attempt;
+        Self { inner: Arc::new(Inner { dispatch, link, ledger: OnceLock::new() }) }
     }
 
     pub(crate) fn dispatch(&self) -> &Dispatch {
         &self.inner.dispatch
+    }
+
+    /// The ledger, if the step has done something durable.
+    pub(crate) fn used_ledger(&self) -> Option<&Arc<Ledger>> {
+        self.inner.ledger.get()
+    }
+
+    fn ledger(&self) -> Arc<Ledger> {
+        let make = || Arc::new(Ledger::new(&self.inner.dispatch, self.inner.link.clone(), Mode::Step));
+        self.inner.ledger.get_or_init(make).clone()
+    }
+
+    /// A piece of outside work, recorded: executed once, and its result is there for every later attempt at this step.
+    #[track_caller]
+    pub fn effect<'a, F, R, T, E>(&self, name: &str, call: F) -> Effect<'a, F, R, T>
+    where
+        F: FnOnce(Call) -> R,
+        R: Future<Output = Result<T, E>>,
+    {
+        Effect {
+            ledger: self.ledger(),
+            name: name.into(),
+            base: self.idempotency_key(),
+            policy: Policy::default(),
+            input: Ok(0),
+            place: Location::caller(),
+            call,
+            returns: PhantomData,
+        }
     }
 
     /// The run.

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::ledger::drive::{Drive, Driven};
 use crate::ledger::points::{self, Call, ChildCall, Effect, SignalWait};
-use crate::ledger::{Ledger, Mode, moment};
+use crate::ledger::{Ledger, Mode, Undo, UndoCall, moment};
 use crate::machine::Workflow;
 use crate::{Failure, StepError};
 
@@ -28,6 +28,9 @@ type CodeFn = Arc<dyn Fn(FnCtx, &Payload) -> Code + Send + Sync>;
 
 /// The one step of a function, as the journal names it.
 const STEP: &str = "run";
+
+/// How long to wait before undoing is tried again, where the function has no retry policy.
+const UNDO_RETRY_MS: u64 = 1_000;
 
 /// A workflow that is an async function. It is brought back after a crash, a deploy or a long wait by running it again
 /// from its beginning: everything durable it did before is answered from the journal.
@@ -126,12 +129,105 @@ impl Program for Compiled {
             }),
             scope: String::new(),
         };
-        let code = (self.function.code)(ctx, &input);
-        let (retry, compact_after) = (self.function.retry, self.function.compact_after);
-        Box::pin(async move {
-            let driven = Drive::new(ledger.clone(), code).await;
-            verdict(&ledger, driven, retry, compact_after)
-        })
+        let running = Running {
+            drive: Drive::new(ledger.clone(), (self.function.code)(ctx.clone(), &input)),
+            base: ctx.inner.identity.clone(),
+            ledger,
+            cancelling: dispatch.cancelling,
+            retries: dispatch.retries,
+            retry: self.function.retry,
+            compact_after: self.function.compact_after,
+        };
+        Box::pin(running.run())
+    }
+}
+
+/// A function in one attempt.
+struct Running {
+    drive: Drive<Result<Payload, Failure>>,
+    base: String,
+    ledger: Arc<Ledger>,
+    cancelling: bool,
+    retries: u32,
+    retry: Option<RetryPolicy>,
+    compact_after: Option<u64>,
+}
+
+impl Running {
+    async fn run(mut self) -> Verdict {
+        let driven = (&mut self.drive).await;
+        let failure = match &driven {
+            Driven::Returned(_, _) if self.ledger.is_beginning_again() => None,
+            Driven::Returned(Err(failure), _) if self.is_final(failure) => Some(failure.clone()),
+            _ => None,
+        };
+        if failure.is_none() && !self.cancelling {
+            return verdict(&self.ledger, driven, self.retry, self.compact_after);
+        }
+        let entries = match driven {
+            Driven::Returned(_, entries) | Driven::Suspended { entries, .. } | Driven::Panicked(_, entries) => entries,
+            other => return verdict(&self.ledger, other, self.retry, self.compact_after),
+        };
+        self.undo(failure, entries).await
+    }
+
+    /// Whether a failure is not tried again.
+    fn is_final(&self, failure: &Failure) -> bool {
+        let tried_again = self.retry.and_then(|policy| policy.delay(self.retries, 0));
+        !failure.info.retryable || tried_again.is_none()
+    }
+
+    /// Undoes what was done, the last first, and ends the run as it must end.
+    async fn undo(self, failure: Option<Failure>, entries: Vec<Entry>) -> Verdict {
+        let (ledger, base) = (self.ledger, self.base);
+        let undos = ledger.take_undos();
+        let end = |entries: Vec<Entry>| match failure.clone() {
+            Some(failure) if !self.cancelling => {
+                Verdict::Failed { error: failure.info, retry: None, entries, reopen: Vec::new() }
+            }
+            _ => Verdict::Outcome {
+                outcome: Outcome::Cancelled,
+                consume: Consume::Presented,
+                error: None,
+                compact_after: None,
+                entries,
+            },
+        };
+        if undos.is_empty() {
+            return end(entries);
+        }
+        ledger.put_back(entries);
+        let inside = ledger.clone();
+        let code: Pin<Box<dyn Future<Output = Result<(), StepError>> + Send>> = Box::pin(async move {
+            for undo in undos {
+                points::undo(&inside, &base, undo).await?;
+            }
+            Ok(())
+        });
+        match self.drive.then(code).await {
+            Driven::Returned(Ok(()), entries) => end(entries),
+            Driven::Returned(Err(error), entries) => {
+                let reopen = error.op.into_iter().collect();
+                let message = format!("what was done could not be undone: {error}");
+                let info = ErrorInfo { message: message.into(), ..error.info };
+                let retry = self.retry.or_else(|| Some(RetryPolicy::exponential(UNDO_RETRY_MS)));
+                Verdict::Failed { error: info, retry, entries, reopen }
+            }
+            Driven::Suspended { seen, entries } => Verdict::Outcome {
+                outcome: Outcome::Suspend { seen },
+                consume: Consume::Presented,
+                error: None,
+                compact_after: None,
+                entries,
+            },
+            Driven::SetAside(error) => Verdict::SetAside { error },
+            Driven::Lost => Verdict::Abandoned { give_back: false },
+            Driven::Unknown => Verdict::Abandoned { give_back: true },
+            Driven::Panicked(text, entries) => {
+                let error = ErrorInfo::retryable("panic", &text);
+                Verdict::Failed { error, retry: self.retry, entries, reopen: ledger.curable() }
+            }
+        }
     }
 }
 
@@ -256,6 +352,28 @@ impl FnCtx {
             call,
             returns: PhantomData,
         }
+    }
+
+    /// Registers what undoes something that was done: it takes place, the last registered first, when the function fails
+    /// for good or the run is cancelled. It is an idempotent effect of its own, known by its name.
+    ///
+    /// # Errors
+    /// When the name cannot be recorded.
+    #[track_caller]
+    pub fn undo<F, R, E>(&self, name: &str, call: F) -> Result<(), StepError>
+    where
+        F: FnOnce(Call) -> R + Send + 'static,
+        R: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<StepError>,
+    {
+        let wanted = Wanted::Undo(Policy::Idempotent);
+        let local = self.inner.ledger.point(&self.named(name), &wanted, 0, Location::caller())?;
+        let call: UndoCall = Box::new(move |given| {
+            let undoing = call(given);
+            Box::pin(async move { undoing.await.map(|()| Payload::null()).map_err(Into::into) })
+        });
+        self.inner.ledger.push_undo(Undo { local, call });
+        Ok(())
     }
 
     /// Waits for so long; a crash or a deploy in between does not make it longer.

@@ -24,6 +24,7 @@
 
 mod client;
 mod context;
+mod effects;
 mod engine;
 mod error;
 mod function;
@@ -33,9 +34,11 @@ mod machine;
 mod outcome;
 mod run;
 mod start;
+mod stepping;
 
 pub use client::Client;
 pub use context::{Child, Ctx};
+pub use effects::Resolve;
 pub use engine::{Engine, EngineBuilder};
 pub use error::{ClientError, Failure, StartError, StepError};
 pub use function::{FnCtx, Function};
@@ -51,8 +54,8 @@ pub use start::{Start, StartMany};
 
 pub use abide_kernel::explain;
 pub use abide_kernel::{
-    Backoff, Consume, ErrorInfo, Fact, Join, LetterId, OnConflict, Op, OpId, OpKind, OpState, Payload, Policy, Refusal,
-    RetryPolicy, Row, Run, RunId, Status, StatusSet, Timestamp, WakeReason,
+    Backoff, Consume, EffectView, ErrorInfo, Fact, Join, LetterId, OnConflict, Op, OpId, OpKind, OpState, Payload,
+    Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
 pub use abide_store::{DeadLetterItem, Filter, Listed, Page, Stats};

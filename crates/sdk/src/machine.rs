@@ -10,6 +10,7 @@ use abide_kernel::{ErrorInfo, Fingerprint, RetryPolicy, stable_hash};
 use abide_runtime::{Attempt, Program, Verdict};
 use serde::de::DeserializeOwned;
 
+use crate::stepping::{Stepped, Stepping, Written};
 use crate::{Ctx, Outcome, StepError};
 
 type StepFuture = Pin<Box<dyn Future<Output = Result<Outcome, StepError>> + Send>>;
@@ -176,44 +177,73 @@ impl Program for Compiled {
         };
         let (retry, compact_after) = (self.retry, self.compact_after);
         let Some(on_error) = self.on_error.clone() else {
-            let step = step(ctx);
-            return Box::pin(async move { verdict(step.await, retry, compact_after) });
+            let code = step(ctx.clone());
+            return Box::pin(async move {
+                match Stepping::new(ctx, code).await {
+                    Stepped::Returned(returned, written) => verdict(returned, retry, compact_after, written),
+                    Stepped::Ended(verdict) => verdict,
+                }
+            });
         };
         let step = CatchPanic(step(ctx.clone()));
-        Box::pin(async move {
+        let inside = ctx.clone();
+        let code: Pin<Box<dyn Future<Output = Answered> + Send>> = Box::pin(async move {
             let error = match step.await {
-                Ok(outcome) => return verdict(Ok(outcome), retry, compact_after),
+                Ok(outcome) => return Answered::Returned(Ok(outcome)),
                 Err(error) => error,
             };
-            match on_error(error.clone(), ctx) {
-                Ok(handler) => answered(handler.await, error, compact_after),
-                Err(undecodable) => verdict(Err(undecodable), None, None),
+            match on_error(error.clone(), inside) {
+                Ok(handler) => Answered::Handled(handler.await, error),
+                Err(undecodable) => Answered::Returned(Err(undecodable)),
+            }
+        });
+        Box::pin(async move {
+            match Stepping::new(ctx, code).await {
+                Stepped::Returned(Answered::Returned(returned), written) => {
+                    verdict(returned, None, compact_after, written)
+                }
+                Stepped::Returned(Answered::Handled(outcome, error), written) => {
+                    answered(outcome, error, compact_after, written)
+                }
+                Stepped::Ended(verdict) => verdict,
             }
         })
     }
 }
 
-fn verdict(returned: Result<Outcome, StepError>, retry: Option<RetryPolicy>, compact_after: Option<u64>) -> Verdict {
+/// What a step, or its error handler, came to.
+enum Answered {
+    Returned(Result<Outcome, StepError>),
+    Handled(Outcome, StepError),
+}
+
+fn verdict(
+    returned: Result<Outcome, StepError>,
+    retry: Option<RetryPolicy>,
+    compact_after: Option<u64>,
+    written: Written,
+) -> Verdict {
+    let Written { entries, curable } = written;
     match returned {
         Ok(Outcome { decided: Ok(outcome), consume }) => {
-            Verdict::Outcome { outcome, consume, error: None, compact_after, entries: Vec::new() }
+            Verdict::Outcome { outcome, consume, error: None, compact_after, entries }
         }
-        Ok(Outcome { decided: Err(error), .. }) => Verdict::failed(error, None),
-        Err(error) => failed(error, retry),
+        Ok(Outcome { decided: Err(error), .. }) => Verdict::Failed { error, retry: None, entries, reopen: Vec::new() },
+        Err(error) => {
+            let reopen = error.op.map_or(curable, |op| vec![op]);
+            Verdict::Failed { error: error.info, retry, entries, reopen }
+        }
     }
 }
 
-fn failed(error: StepError, retry: Option<RetryPolicy>) -> Verdict {
-    Verdict::failed(error.info, retry)
-}
-
-fn answered(outcome: Outcome, error: StepError, compact_after: Option<u64>) -> Verdict {
+fn answered(outcome: Outcome, error: StepError, compact_after: Option<u64>, written: Written) -> Verdict {
+    let entries = written.entries;
     match outcome.decided {
         Ok(decided) => {
             let (consume, error) = (outcome.consume, Some(error.info));
-            Verdict::Outcome { outcome: decided, consume, error, compact_after, entries: Vec::new() }
+            Verdict::Outcome { outcome: decided, consume, error, compact_after, entries }
         }
-        Err(error) => Verdict::failed(error, None),
+        Err(error) => Verdict::Failed { error, retry: None, entries, reopen: Vec::new() },
     }
 }
 

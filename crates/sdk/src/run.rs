@@ -41,6 +41,10 @@ impl RunHandle {
         Self { client, id, admission }
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// The run.
     #[must_use]
     pub fn id(&self) -> RunId {

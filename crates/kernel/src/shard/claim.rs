@@ -183,6 +183,7 @@ impl Shard {
             ops_dropped: run.ops_dropped,
             ops_ended: run.ops_ended,
             begun_at: run.begun_at,
+            cancelling: run.cancelling.is_some(),
             lease_until: claim.lease_until,
         };
         self.emit(Output::Dispatch(Box::new(dispatch)));

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 
 use crate::envelope::{DeadEnvelope, Envelope};
 use crate::transition::{
-    child::StartingChild, complete::Completing, fail::Failing, record::Recording, signal, start::StartAnswer,
+    child::StartingChild, complete::Completing, fail::Failing, record::Recording, resolve::Resolving, signal,
+    start::StartAnswer,
 };
 use crate::{
     Child, ClaimId, ErrorInfo, LetterId, Op, OpId, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq,
@@ -66,6 +67,13 @@ pub enum Command {
         run: RunId,
         /// What the worker says.
         recording: Box<Recording>,
+    },
+    /// Say what became of an effect that is in doubt.
+    Resolve {
+        /// The run.
+        run: RunId,
+        /// What is said.
+        resolving: Box<Resolving>,
     },
     /// Give back a claim whose step never began.
     GiveBack {
@@ -175,6 +183,7 @@ impl Command {
             | Self::Complete { run, .. }
             | Self::Fail { run, .. }
             | Self::Record { run, .. }
+            | Self::Resolve { run, .. }
             | Self::StartChild { run, .. }
             | Self::Cancel { run, .. }
             | Self::Wake { run, .. }
@@ -295,6 +304,8 @@ pub struct Dispatch {
     pub ops_ended: u32,
     /// When the run began, or began again.
     pub begun_at: Timestamp,
+    /// Set when someone wants the run to end, and it undoes what it did first.
+    pub cancelling: bool,
     /// When the lease ends unless it is extended.
     pub lease_until: Timestamp,
 }

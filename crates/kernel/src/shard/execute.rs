@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use super::{Answer, Command, Ending, Shard, Ticket};
 use crate::transition::{
     Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, purge, record, recover,
-    schedule, signal, wake,
+    resolve, schedule, signal, wake,
 };
 use crate::{Fact, Facts, Refusal, Row, Run, RunId, TurnRef};
 
@@ -46,6 +46,11 @@ impl Shard {
                 Err(refusal) => Err(refusal),
             },
             Command::Record { recording, .. } => record::decide(run, &recording, now),
+            Command::Resolve { resolving, .. } => match resolve::decide(run, &resolving) {
+                // Answered, and not an anomaly: people press twice.
+                Err(refusal) => return self.answer(ticket, Answer::Refused(refusal)),
+                decided => decided,
+            },
             Command::GiveBack { claim, token } => claim::give_back(run, claim.number, token, now),
             Command::StartChild { starting, .. } => match child::decide_start(run, &starting, now) {
                 Ok((child, transition)) => {

@@ -245,6 +245,7 @@ impl Shard {
                 OpEnd::Value(_) | OpEnd::Error(_) | OpEnd::Reopened => None,
             },
             Fact::Intended(intended) if matches!(intended.kind, OpKind::Child { .. }) => Some(intended.op),
+            Fact::Resolved(resolved) => Some(resolved.op),
             _ => None,
         });
         let told: alloc::vec::Vec<Output> = news

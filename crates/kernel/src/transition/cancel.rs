@@ -1,10 +1,11 @@
 //! Cancel: a run ends from outside. The terminal fact fences everything; workers learn of it cooperatively.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use super::Transition;
+use super::{Transition, record, schedule};
 use crate::envelope::Message;
-use crate::{Ended, ErrorInfo, Refusal, RequestId, Run, Status};
+use crate::{Cancelling, ClaimRef, Ended, ErrorInfo, Fact, Phase, Refusal, RequestId, Run, Status};
 
 /// Ends the run, and its open children if `cascade` says so. An empty transition means: this request had
 /// cancelled it before.
@@ -20,9 +21,55 @@ pub fn decide(run: &Run, request: RequestId, cascade: bool, reason: &Arc<ErrorIn
         };
     }
     reason.validate()?;
+    if let Some(asked) = &run.cancelling {
+        return if asked.request == request {
+            Ok(Transition::default())
+        } else {
+            Err(Refusal::Cancelling { run: run.id })
+        };
+    }
     let mut transition = Transition::default();
+    if run.open_ops().any(|(_, op)| record::is_armed(&op.kind)) {
+        undo_first(run, Cancelling { reason: reason.clone(), request, cascade }, &mut transition);
+        return Ok(transition);
+    }
     let ended = Ended { status: Status::Cancelled, result: None, error: Some(reason.clone()), request: Some(request) };
     super::end(run, ended, &mut transition);
+    tell_children(run, request, cascade, reason, &mut transition);
+    Ok(transition)
+}
+
+/// The run has something to undo: it is brought back to do so, whatever it waits for or does.
+fn undo_first(run: &Run, cancelling: Cancelling, transition: &mut Transition) {
+    transition.facts.push(Fact::Cancelling(Box::new(cancelling)));
+    for (index, cursor) in run.cursors.iter().enumerate() {
+        let index = index as u16;
+        match &cursor.phase {
+            Phase::Claimed(claim) => {
+                transition.facts.push(Fact::Expired(ClaimRef { cursor: index, claim: claim.number }));
+                transition.facts.push(schedule::intent(index, cursor, None));
+            }
+            Phase::Waiting(_) => record::wake_cursor(run, index, transition),
+            _ => {}
+        }
+    }
+}
+
+/// The run has undone what it did: it ends as it was asked to.
+pub(super) fn finish(run: &Run, transition: &mut Transition) {
+    let Some(asked) = run.cancelling.clone() else {
+        return;
+    };
+    let (request, error) = (Some(asked.request), Some(asked.reason.clone()));
+    super::end(run, Ended { status: Status::Cancelled, result: None, error, request }, transition);
+    tell_children(run, asked.request, asked.cascade, &asked.reason, transition);
+}
+
+pub(super) fn apply_cancelling(run: &mut Run, cancelling: &Cancelling) {
+    run.cancelling = Some(Arc::new(cancelling.clone()));
+}
+
+fn tell_children(run: &Run, request: RequestId, cascade: bool, reason: &Arc<ErrorInfo>, transition: &mut Transition) {
     if cascade {
         for child in run.children.iter().filter(|child| child.end.is_none()) {
             let (run, reason) = (child.id, reason.clone());
@@ -30,5 +77,4 @@ pub fn decide(run: &Run, request: RequestId, cascade: bool, reason: &Arc<ErrorIn
             transition.messages.push(cancel.along(child.admission));
         }
     }
-    Ok(transition)
 }

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, await_signal, child, record, schedule, wake};
+use super::{Transition, await_signal, cancel, child, record, schedule, wake};
 use crate::outcome::Consume;
 use crate::{
     After, Applied, Completed, Completion, Cursor, Ended, ErrorInfo, Executed, Fact, Meta, Outcome, Payload, Phase,
@@ -171,6 +171,13 @@ fn apply_decided(
             transition.facts.push(applied(After::Finished, consumed(run, returned)));
             finish(run, index, result, now, transition);
         }
+        Outcome::Cancelled if run.cancelling.is_none() => {
+            return Err(Refusal::invalid("outcome", "a run that is being cancelled", "one that is not"));
+        }
+        Outcome::Cancelled => {
+            transition.facts.push(applied(After::Finished, Vec::new()));
+            cancel::finish(run, transition);
+        }
         Outcome::Stop { .. } => {
             transition.facts.push(applied(After::Finished, consumed(run, returned)));
             super::end(run, Ended { status: Status::Failed, result: None, error: None, request: None }, transition);
@@ -307,7 +314,7 @@ pub(super) fn apply_outcome(run: &mut Run, applied: &Applied, meta: Meta) {
         | Outcome::Sleep { state, .. }
         | Outcome::Spawn { state, .. } => run.state = state.clone(),
         Outcome::ContinueAsNew { input } => run.state = input.clone(),
-        Outcome::Done { .. } | Outcome::Stop { .. } | Outcome::Suspend { .. } => {}
+        Outcome::Done { .. } | Outcome::Stop { .. } | Outcome::Suspend { .. } | Outcome::Cancelled => {}
     }
     match &*outcome {
         Outcome::Await { signals, .. } => cursor.awaits.clone_from(signals),
@@ -361,6 +368,7 @@ fn apply_after(run: &mut Run, applied: &Applied, outcome: &Outcome) {
             }
             run.cursors[usize::from(applied.cursor)].phase = Phase::Finished { result: result.clone() };
         }
+        (After::Finished, Outcome::Cancelled) => cursor.phase = Phase::Failed,
         (After::Finished, Outcome::Stop { error }) => {
             run.last_error = Some(Arc::new(error.clone()));
             cursor.phase = Phase::Failed;

@@ -17,6 +17,7 @@ pub mod heartbeat;
 pub mod purge;
 pub mod record;
 pub mod recover;
+pub mod resolve;
 pub mod schedule;
 pub mod signal;
 pub mod start;
@@ -77,6 +78,8 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Intended(intended) => record::apply_intended(run, intended, meta),
         Fact::Resulted(resulted) => record::apply_resulted(run, resulted, meta),
         Fact::Seen(seen) => record::apply_seen(run, *seen),
+        Fact::Resolved(resolved) => resolve::apply(run, resolved, meta),
+        Fact::Cancelling(cancelling) => cancel::apply_cancelling(run, cancelling),
         Fact::Anomaly(anomaly) => anomaly::apply(run, anomaly, meta),
     }
 }

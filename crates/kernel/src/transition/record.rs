@@ -61,6 +61,8 @@ pub enum Entry {
 pub enum Wanted {
     /// Outside work under this policy.
     Effect(Policy),
+    /// Work under this policy that undoes something, if the run fails or is cancelled.
+    Undo(Policy),
     /// A wait for an instant.
     Timer(Moment),
     /// A wait for one signal.
@@ -119,7 +121,9 @@ impl Writing<'_> {
     fn entry(&mut self, entry: &Entry) -> Result<(), Refusal> {
         match entry {
             Entry::Intend { op, key, input, what } if *op == self.next => self.intend(*op, key, *input, what),
-            Entry::Intend { op, key, what: Wanted::Effect(policy), .. } => self.begin_again(*op, key, *policy),
+            Entry::Intend { op, key, what: Wanted::Effect(policy) | Wanted::Undo(policy), .. } => {
+                self.begin_again(*op, key, *policy)
+            }
             Entry::Intend { op, .. } => Err(out_of_order(*op, self.next)),
             Entry::End { op, outcome, at } => self.end(*op, outcome, *at),
             Entry::See { op } => self.see(*op),
@@ -135,9 +139,14 @@ impl Writing<'_> {
         let intended = |kind: OpKind| Fact::Intended(Box::new(Intended { op, cursor, key: key.clone(), kind, input }));
         let at_once = match what {
             Wanted::Effect(policy) => {
-                let effect = Effect { policy: *policy, claim: self.claim };
+                let effect = Effect { policy: *policy, claim: self.claim, approved: None, undo: false };
                 self.transition.facts.push(intended(OpKind::Effect(effect)));
                 self.begun.push(op);
+                None
+            }
+            Wanted::Undo(policy) => {
+                let effect = Effect { policy: *policy, claim: 0, approved: None, undo: true };
+                self.transition.facts.push(intended(OpKind::Effect(effect)));
                 None
             }
             Wanted::Timer(moment) => {
@@ -178,8 +187,16 @@ impl Writing<'_> {
                 (**key).to_owned(),
             ));
         };
-        if known.state != OpState::Open {
-            return Err(Refusal::EffectEnded { op });
+        match &known.state {
+            OpState::Open => {}
+            // Its error may be cured, and repeating it does no harm.
+            OpState::Failed { error, .. } if error.retryable && policy.replay_safe() && !self.begun.contains(&op) => {
+                let end = OpEnd::Reopened;
+                self.transition.facts.push(Fact::Resulted(Box::new(Resulted { op, end, at: None })));
+                self.begun.push(op);
+                return Ok(());
+            }
+            _ => return Err(Refusal::EffectEnded { op }),
         }
         if effect.claim == self.claim || self.begun.contains(&op) {
             return Ok(());
@@ -187,7 +204,7 @@ impl Writing<'_> {
         if !policy.replay_safe() && effect.claim != 0 {
             return Err(Refusal::InDoubt { op, key: known.key.clone() });
         }
-        let (kind, input) = (OpKind::Effect(Effect { policy, claim: self.claim }), known.input);
+        let (kind, input) = (OpKind::Effect(Effect { claim: self.claim, ..effect }), known.input);
         let intended = Intended { op, cursor: self.index, key: key.clone(), kind, input };
         self.transition.facts.push(Fact::Intended(Box::new(intended)));
         self.begun.push(op);
@@ -292,11 +309,17 @@ pub(super) fn open_after(run: &Run, index: u16, transition: &Transition) -> bool
         transition.facts.iter().any(ends)
     };
     let begun = transition.facts.iter().filter_map(|fact| match fact {
-        Fact::Intended(intended) => Some(intended.op),
+        Fact::Intended(intended) if !is_armed(&intended.kind) => Some(intended.op),
         _ => None,
     });
-    let open = run.open_ops().filter(|(_, op)| op.cursor == index).map(|(id, _)| id);
+    // What is only there to undo something is nothing to wait for.
+    let open = run.open_ops().filter(|(_, op)| op.cursor == index && !is_armed(&op.kind)).map(|(id, _)| id);
     open.chain(begun).any(|id| !ended(id))
+}
+
+/// Whether an entry is only there to undo something, should it come to that.
+pub(super) fn is_armed(kind: &OpKind) -> bool {
+    matches!(kind, OpKind::Effect(effect) if effect.undo && effect.claim == 0)
 }
 
 pub(super) fn apply_intended(run: &mut Run, intended: &Intended, meta: Meta) {

@@ -125,6 +125,7 @@ pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
         ops_ended: 0,
         ops_seen: 0,
         open: Vec::new(),
+        cancelling: None,
         orphaned: false,
         continuations: 0,
         result: None,

@@ -117,6 +117,8 @@ impl Aliases {
             Fact::Intended(intended) => format!("{}intended {} {}", at(intended.cursor), intended.op, intended.key),
             Fact::Resulted(resulted) => format!("resulted {}", resulted.op),
             Fact::Seen(seen) => format!("seen {}", seen.op),
+            Fact::Resolved(resolved) => format!("resolved {} by {}", resolved.op, resolved.actor),
+            Fact::Cancelling(_) => "cancelling".into(),
             Fact::Anomaly(anomaly) => format!("anomaly {}", anomaly.kind),
             Fact::Purged => "purged".into(),
             Fact::Compacted(_) => "compacted".into(),

@@ -59,6 +59,12 @@ impl<T> Drive<T> {
         Self { ledger, code, watch, records: Vec::new(), news: None }
     }
 
+    /// The same attempt, with other code in the place of what has come to its end.
+    pub(crate) fn then<U>(self, code: Pin<Box<dyn Future<Output = U> + Send>>) -> Drive<U> {
+        self.ledger.proceed();
+        Drive { ledger: self.ledger, code, watch: self.watch, records: self.records, news: self.news }
+    }
+
     /// Polls the code until nothing more happens by itself.
     fn poll_code(&mut self, cx: &mut Context<'_>) -> Result<Poll<T>, String> {
         let polled = |code: &mut Pin<Box<dyn Future<Output = T> + Send>>, waker: &Waker| {
@@ -168,6 +174,9 @@ impl<T> Future for Drive<T> {
             if this.ledger.pass() || this.ledger.deliver() {
                 continue;
             }
+            if this.ledger.winds_down() {
+                return Poll::Ready(Driven::Suspended { seen: 0, entries: this.ledger.take_buffer() });
+            }
             if this.ledger.write_wanted() {
                 continue;
             }
@@ -179,6 +188,10 @@ impl<T> Future for Drive<T> {
                 let entries = this.ledger.take_buffer();
                 let seen = this.ledger.state.lock().ended;
                 return Poll::Ready(Driven::Suspended { seen, entries });
+            }
+            if this.ledger.is_stuck() && this.records.is_empty() {
+                let seen = this.ledger.state.lock().ended;
+                return Poll::Ready(Driven::Suspended { seen, entries: this.ledger.take_buffer() });
             }
             this.submit();
             match this.poll_records(cx) {
@@ -218,6 +231,8 @@ impl Ledger {
         };
         let known = &mut state.entries[local];
         known.child = super::child_of(op).or(known.child);
+        // Someone may have allowed it once more.
+        known.claim = op.effect().map_or(known.claim, |effect| effect.claim);
         let ended = known.state == OpState::Open && op.state != OpState::Open;
         if ended {
             known.state = op.state.clone();
@@ -338,13 +353,40 @@ impl Ledger {
         self.mode == Mode::Function && state.calling.is_empty() && state.wanting.is_empty()
     }
 
+    /// Whether a step waits for an effect that is in doubt, and does nothing else that is durable: it lets go of its claim
+    /// until someone says what became of the effect.
+    fn is_stuck(&self) -> bool {
+        let state = self.state.lock();
+        let idle = self.mode == Mode::Step && state.calling.is_empty() && state.wanting.is_empty();
+        idle && state.waiting.keys().any(|local| state.entries[*local].is_in_doubt())
+    }
+
     /// Whether nothing that the code waits for is in the ledger.
     fn waits_for_nothing(&self) -> bool {
         let state = self.state.lock();
-        !state.entries.iter().any(|known| known.asked && known.state == OpState::Open)
+        !state.waiting.keys().any(|local| state.entries[*local].state == OpState::Open)
     }
 
-    fn take_buffer(&self) -> Vec<Entry> {
+    /// Whether the run is being cancelled, so that nothing new begins in its code.
+    fn winds_down(&self) -> bool {
+        self.state.lock().winding_down
+    }
+
+    /// What follows may begin something again.
+    fn proceed(&self) {
+        let mut state = self.state.lock();
+        state.winding_down = false;
+        state.wanting.clear();
+        state.active.clear();
+        state.waiting.clear();
+    }
+
+    /// Puts back what was to be written beside an outcome, because more follows.
+    pub(crate) fn put_back(&self, entries: Vec<Entry>) {
+        self.state.lock().buffer.splice(0..0, entries);
+    }
+
+    pub(crate) fn take_buffer(&self) -> Vec<Entry> {
         std::mem::take(&mut self.state.lock().buffer)
     }
 }

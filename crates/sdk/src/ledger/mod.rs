@@ -32,6 +32,15 @@ pub(crate) enum Mode {
     Function,
 }
 
+/// Something that undoes what was done.
+pub(crate) struct Undo {
+    pub(crate) local: Local,
+    pub(crate) call: UndoCall,
+}
+
+/// The code of something that undoes what was done.
+pub(crate) type UndoCall = Box<dyn FnOnce(points::Call) -> points::Boxed<'static, Result<Payload, StepError>> + Send>;
+
 /// A place in the local list of entries.
 pub(crate) type Local = usize;
 
@@ -77,6 +86,10 @@ struct State {
     fatal: Option<ErrorInfo>,
     /// The input with which the function begins again, if it asked for that.
     again: Option<Payload>,
+    /// The run is being cancelled: its code is brought to where it was, and begins nothing new.
+    winding_down: bool,
+    /// What undoes what was done, in the order it was registered.
+    undos: Vec<Undo>,
     last_point: Option<(Str, &'static Location<'static>)>,
 }
 
@@ -98,6 +111,16 @@ struct Known {
     delivered: bool,
     /// Whether it may begin.
     go: bool,
+    /// Whether it failed before and is begun again.
+    reopens: bool,
+}
+
+impl Known {
+    /// Whether it may or may not have happened under an earlier claim, and must not be repeated.
+    fn is_in_doubt(&self) -> bool {
+        let once = matches!(self.kind, LocalKind::Effect(policy) if !policy.replay_safe());
+        once && self.state == OpState::Open && self.claim != 0 && !self.go
+    }
 }
 
 /// What a local entry is, without what only the shard decides.
@@ -165,6 +188,8 @@ impl Ledger {
             now: dispatch.begun_at,
             fatal: None,
             again: None,
+            winding_down: dispatch.cancelling,
+            undos: Vec::new(),
             last_point: None,
         };
         let ours = |op: &&Op| op.visit == dispatch.visit && op.cursor == dispatch.cursor;
@@ -190,6 +215,18 @@ impl Ledger {
     /// Asks for a new beginning with this input.
     pub(crate) fn begin_again(&self, input: Payload) {
         self.state.lock().again = Some(input);
+    }
+
+    /// Remembers what undoes what was done.
+    pub(crate) fn push_undo(&self, undo: Undo) {
+        self.state.lock().undos.push(undo);
+    }
+
+    /// Takes what undoes what was done, the last first.
+    pub(crate) fn take_undos(&self) -> Vec<Undo> {
+        let mut undos = std::mem::take(&mut self.state.lock().undos);
+        undos.reverse();
+        undos
     }
 
     pub(crate) fn is_beginning_again(&self) -> bool {
@@ -231,12 +268,13 @@ impl Ledger {
         let mut state = self.state.lock();
         check_name(name)?;
         let kind = match wanted {
-            Wanted::Effect(policy) => LocalKind::Effect(*policy),
+            Wanted::Effect(policy) | Wanted::Undo(policy) => LocalKind::Effect(*policy),
             Wanted::Timer(_) => LocalKind::Timer,
             Wanted::Signal { .. } => LocalKind::Signal,
             Wanted::Child(_) => LocalKind::Child,
         };
-        if matches!(kind, LocalKind::Effect(_)) && !state.active.insert(name.to_owned()) {
+        let effect = matches!(wanted, Wanted::Effect(_));
+        if effect && !state.active.insert(name.to_owned()) {
             return Err(overlapping(name));
         }
         let ordinal = state.ordinals.entry(name.to_owned()).or_insert(0);
@@ -262,8 +300,9 @@ impl Ledger {
             asked: true,
             delivered: false,
             go: false,
+            reopens: false,
         });
-        if !matches!(kind, LocalKind::Effect(_)) {
+        if !effect {
             state.write_intent(local, wanted.clone());
         }
         Ok(local)
@@ -305,8 +344,7 @@ impl Ledger {
             state.calling.insert(local);
             return Next::Go;
         }
-        let in_doubt = matches!(known.kind, LocalKind::Effect(policy) if !policy.replay_safe()) && known.claim != 0;
-        if known.state == OpState::Open && !in_doubt && !state.wanting.contains(&local) {
+        if known.state == OpState::Open && !known.is_in_doubt() && !state.wanting.contains(&local) {
             state.wanting.push(local);
         }
         state.wait(local, waker);
@@ -377,6 +415,7 @@ impl State {
             asked: false,
             delivered: false,
             go: false,
+            reopens: false,
         });
         self.by_op.insert(id, local);
     }
@@ -394,7 +433,14 @@ impl State {
         let mut fresh: Vec<(u32, Local)> = Vec::new();
         for (local, known) in self.entries.iter_mut().enumerate() {
             let Some(when) = known.state.when() else { continue };
+            let curable = matches!(&known.state, OpState::Failed { error, .. } if error.retryable);
+            let repeatable = matches!(known.kind, LocalKind::Effect(policy) if policy.replay_safe());
             match mode {
+                // A step has no past: an error that may be cured is met by trying again.
+                Mode::Step if curable && repeatable => {
+                    known.state = OpState::Open;
+                    known.reopens = true;
+                }
                 Mode::Step => known.delivered = true,
                 Mode::Function if when.seen > 0 => seen.push((when.seen, local)),
                 Mode::Function => fresh.push((when.ended, local)),
@@ -451,10 +497,11 @@ impl State {
                 op
             }
             Some(op) => {
-                if known.claim != claim && !policy.replay_safe() {
+                if known.reopens || known.claim != claim && !policy.replay_safe() {
                     let (key, input) = (known.key.clone(), known.input);
                     self.buffer.push(Entry::Intend { op, key, input, what: Wanted::Effect(policy) });
                     self.entries[local].claim = claim;
+                    self.entries[local].reopens = false;
                 }
                 op
             }

@@ -107,17 +107,33 @@ where
 {
     let Effect { ledger, name, base, policy, input, place, call, .. } = effect;
     let local = ledger.point(&name, &Wanted::Effect(policy), input?, place)?;
-    let held = Held { ledger: &ledger, local };
+    execute(&ledger, local, &base, call).await
+}
+
+/// Undoes what was done: an effect that was registered before.
+pub(crate) async fn undo(ledger: &Ledger, base: &str, undo: super::Undo) -> Result<(), StepError> {
+    execute(ledger, undo.local, base, undo.call).await.map(|_: Payload| ())
+}
+
+/// Executes an effect, or gives what is recorded of it.
+async fn execute<F, R, T, E>(ledger: &Ledger, local: Local, base: &str, call: F) -> Result<T, StepError>
+where
+    F: FnOnce(Call) -> R + Send,
+    R: Future<Output = Result<T, E>> + Send,
+    T: Serialize + DeserializeOwned + Send,
+    E: Into<StepError>,
+{
+    let held = Held { ledger, local };
     let ended = poll_fn(|cx| match ledger.next(local, cx.waker()) {
         Next::Wait => Poll::Pending,
         Next::Go => Poll::Ready(None),
         Next::Ended(state) => Poll::Ready(Some(state)),
     });
     if let Some(state) = ended.await {
-        return decode_end(&ledger, local, state);
+        return decode_end(ledger, local, state);
     }
     let calling = call(Call { key: format!("{base}/{}", ledger.key(local)) });
-    let outcome = match (Calling { ledger: &ledger, local, call: pin!(calling) }).await {
+    let outcome = match (Calling { ledger, local, call: pin!(calling) }).await {
         Ok(value) => encode(&value),
         Err(error) => Err(error.into().info),
     };

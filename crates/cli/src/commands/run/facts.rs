@@ -1,8 +1,8 @@
 //! Facts in words: one line for what one transition made true.
 
 use abide_kernel::{
-    After, ChildAnswer, Cursor, Fact, Intended, Meta, OpEnd, OpKind, Outcome, Resulted, Row, Run, Scheduled, Started,
-    Timestamp, Wait, WaitKind, WakeReason,
+    After, ChildAnswer, Cursor, Fact, Intended, Meta, OpEnd, OpKind, Outcome, Resolution, Resolved, Resulted, Row, Run,
+    Scheduled, Started, Timestamp, Wait, WaitKind, WakeReason,
 };
 
 use super::history::brief;
@@ -47,6 +47,10 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::Resulted(resulted) => say_resulted(run, resulted),
         Fact::Seen(seen) => {
             format!("{} was seen", run.and_then(|run| run.op(seen.op)).map_or("an entry", |op| &*op.key))
+        }
+        Fact::Resolved(resolved) => say_resolved(run, resolved),
+        Fact::Cancelling(cancelling) => {
+            format!("is to be cancelled, and undoes what it did first: {}", cancelling.reason)
         }
         Fact::Pinned(pinned) => {
             format!("pinned to definition {}, which begins with {}", pinned.fingerprint, pinned.step)
@@ -128,6 +132,18 @@ fn say_intended(intended: &Intended, at: Timestamp) -> String {
     }
 }
 
+fn say_resolved(run: Option<&Run>, resolved: &Resolved) -> String {
+    let key = run.and_then(|run| run.op(resolved.op)).map_or("an effect", |op| &*op.key);
+    let how = match &resolved.how {
+        Resolution::Value(value) => format!("took place and returned {}", brief(value)),
+        Resolution::Failed(error) => format!("failed: {error}"),
+        Resolution::Retry => "may be tried once more".into(),
+        Resolution::Compensated => "was undone by hand".into(),
+    };
+    let note = resolved.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
+    format!("{} says that {key} {how}{note}", resolved.actor)
+}
+
 fn say_resulted(run: Option<&Run>, resulted: &Resulted) -> String {
     let key = run.and_then(|run| run.op(resulted.op)).map_or("an entry", |op| &*op.key);
     match &resulted.end {
@@ -174,6 +190,7 @@ fn say_outcome(outcome: &Outcome) -> String {
         Outcome::Spawn { children, then, .. } => format!("spawn {} children, then {then}", children.len()),
         Outcome::Suspend { .. } => "suspend".into(),
         Outcome::Done { result } => format!("done {}", brief(result)),
+        Outcome::Cancelled => "cancelled".into(),
         Outcome::Stop { error } => format!("stop: {error}"),
         Outcome::ContinueAsNew { .. } => "continue_as_new".into(),
     }

@@ -1,0 +1,198 @@
+//! Effects: what is done once, what is undone, and what nobody knows.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use abide::{
+    ClientError, Engine, Failure, FnCtx, Function, Machine, Policy, Refusal, RetryPolicy, RunHandle, Standing, Status,
+    StepError, done,
+};
+
+async fn end(engine: &Engine) {
+    engine.stop(Duration::from_secs(5)).await;
+}
+
+async fn until(run: &RunHandle, status: Status) {
+    while run.show().await.unwrap().status() != status {
+        tokio::task::yield_now().await;
+    }
+}
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+fn note(log: &Log, what: &str) {
+    log.lock().unwrap().push(what.into());
+}
+
+/// A trip that books two things, each with what undoes it, and then waits or fails.
+fn trip(log: &Log, fails: bool) -> Function {
+    let log = log.clone();
+    Function::new("trip", move |ctx: FnCtx, (): ()| {
+        let log = log.clone();
+        async move {
+            for what in ["flight", "hotel"] {
+                let booking = log.clone();
+                ctx.effect(what, async |_| {
+                    note(&booking, what);
+                    Ok::<_, StepError>(())
+                })
+                .await?;
+                let undoing = log.clone();
+                ctx.undo(&format!("cancel {what}"), async move |_| {
+                    note(&undoing, &format!("cancel {what}"));
+                    Ok::<_, StepError>(())
+                })?;
+            }
+            if fails {
+                return Err(StepError::new("no car").code("no_car").terminal());
+            }
+            ctx.signal::<()>("go").await?;
+            Ok::<_, Failure>(())
+        }
+    })
+}
+
+/// What was done is undone when the function fails, the last first, each once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_undoes_what_was_done() {
+    let log = Log::default();
+    let engine = Engine::open("memory:").register(trip(&log, true)).start().await.unwrap();
+    let run = engine.client().start("trip", &()).await.unwrap();
+    let failed = run.result::<()>().await.unwrap_err();
+    assert!(matches!(&failed, ClientError::RunFailed { error, .. } if &*error.code == "no_car"), "{failed}");
+    assert_eq!(*log.lock().unwrap(), ["flight", "hotel", "cancel hotel", "cancel flight"]);
+    end(&engine).await;
+}
+
+/// D12: a cancelled run undoes what it did before it ends, and ends as cancelled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_run_undoes_what_was_done() {
+    let log = Log::default();
+    let engine = Engine::open("memory:").register(trip(&log, false)).start().await.unwrap();
+    let run = engine.client().start("trip", &()).await.unwrap();
+    until(&run, Status::AwaitingSignal).await;
+    run.cancel("changed my mind").await.unwrap();
+    until(&run, Status::Cancelled).await;
+    assert_eq!(*log.lock().unwrap(), ["flight", "hotel", "cancel hotel", "cancel flight"]);
+    let shown = run.show().await.unwrap();
+    assert_eq!(&*shown.last_error.unwrap().message, "changed my mind");
+    end(&engine).await;
+}
+
+/// A payment whose first process dies in the middle of it.
+fn payment(calls: &Arc<AtomicU32>, dies: bool, policy: Policy) -> Function {
+    let calls = calls.clone();
+    Function::new("payment", move |ctx: FnCtx, (): ()| {
+        let calls = calls.clone();
+        async move {
+            let paid: u32 = ctx
+                .effect("pay", async |_| {
+                    let call = calls.fetch_add(1, Ordering::SeqCst) + 1;
+                    if dies {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, StepError>(call)
+                })
+                .policy(policy)
+                .await?;
+            Ok::<_, Failure>(paid)
+        }
+    })
+}
+
+/// Leaves a run behind whose effect was begun by a process that is gone.
+async fn orphaned(url: &str, policy: Policy) -> (Arc<AtomicU32>, abide::RunId) {
+    let calls = Arc::new(AtomicU32::new(0));
+    let engine = Engine::open(url).register(payment(&calls, true, policy)).start().await.unwrap();
+    let run = engine.client().start("payment", &()).await.unwrap().id();
+    while calls.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    engine.stop(Duration::ZERO).await;
+    (calls, run)
+}
+
+/// JI-14, JI-18, JI-19, JI-27, D19: an effect whose process died is not repeated where that could be harmful; it is in
+/// doubt, listed, and the run goes on with what someone says of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_effect_in_doubt_waits_to_be_resolved() {
+    for policy in [Policy::UnsafeOnce, Policy::Reconcile] {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", dir.path().join("doubt.db").display());
+        let (calls, run) = orphaned(&url, policy).await;
+        let engine = Engine::open(&url).register(payment(&calls, false, policy)).start().await.unwrap();
+        let run = engine.client().run(run);
+        until(&run, Status::InDoubt).await;
+        let doubted = engine.client().in_doubt(10).await.unwrap();
+        assert_eq!((doubted.len(), &*doubted[0].1.key), (1, "pay"));
+        assert_eq!(doubted[0].1.standing, Standing::InDoubt);
+        run.resolve("pay").actor("ada").note("the bank says so").value(&17u32).await.unwrap();
+        assert_eq!(run.result::<u32>().await.unwrap(), 17);
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "it was never called again");
+        end(&engine).await;
+    }
+}
+
+/// JI-20, JI-21, JI-22: a retry needs an answer to exactly that interrupt, and is one retry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retry_answers_one_interrupt() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", dir.path().join("doubt.db").display());
+    let (calls, run) = orphaned(&url, Policy::UnsafeOnce).await;
+    let engine = Engine::open(&url).register(payment(&calls, false, Policy::UnsafeOnce)).start().await.unwrap();
+    let run = engine.client().run(run);
+    until(&run, Status::InDoubt).await;
+    let interrupt = run.effects().await.unwrap()[0].interrupt.unwrap();
+    for wrong in [run.resolve("pay").retry(), run.resolve("pay").interrupt(interrupt + 1).retry()] {
+        let refused = wrong.await.unwrap_err();
+        assert!(matches!(refused, ClientError::Refused(Refusal::WrongInterrupt { .. })), "{refused}");
+    }
+    let none = run.resolve("nothing").failed("x").await.unwrap_err();
+    assert!(matches!(none, ClientError::Refused(Refusal::NoEffect { .. })), "{none}");
+    run.resolve("pay").interrupt(interrupt).retry().await.unwrap();
+    assert_eq!(run.result::<u32>().await.unwrap(), 2);
+    let effect = run.effects().await.unwrap().remove(0);
+    assert_eq!((effect.standing, effect.approved_interrupt), (Standing::Committed, Some(interrupt)));
+    let late = run.resolve("pay").interrupt(interrupt).retry().await.unwrap_err();
+    assert!(matches!(late, ClientError::Refused(Refusal::RunOver { .. })), "{late}");
+    end(&engine).await;
+}
+
+/// JI-16, D19: an effect that may be repeated is, without anybody's word.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeatable_effect_is_repeated() {
+    for policy in [Policy::Pure, Policy::Idempotent, Policy::Dedupe] {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", dir.path().join("again.db").display());
+        let (calls, run) = orphaned(&url, policy).await;
+        let engine = Engine::open(&url).register(payment(&calls, false, policy)).start().await.unwrap();
+        assert_eq!(engine.client().run(run).result::<u32>().await.unwrap(), 2, "{policy}");
+        end(&engine).await;
+    }
+}
+
+/// The same effects inside a machine's step: a retry of the step does not repeat what is recorded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_has_effects_too() {
+    let (charges, attempts) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (charging, attempting) = (charges.clone(), attempts.clone());
+    let machine = Machine::<u32>::new("order")
+        .step("charge", move |ctx, n: u32| {
+            let (charging, attempting) = (charging.clone(), attempting.clone());
+            async move {
+                let charged: u32 =
+                    ctx.effect("charge", async |_| Ok::<_, StepError>(charging.fetch_add(1, Ordering::SeqCst))).await?;
+                if attempting.fetch_add(1, Ordering::SeqCst) < 2 {
+                    return Err(StepError::new("not yet"));
+                }
+                Ok(done(&(n + charged)))
+            }
+        })
+        .retry(RetryPolicy::exponential(1));
+    let engine = Engine::open("memory:").register(machine).start().await.unwrap();
+    let run = engine.client().start("order", &40u32).await.unwrap();
+    assert_eq!(run.result::<u32>().await.unwrap(), 40);
+    assert_eq!((charges.load(Ordering::SeqCst), attempts.load(Ordering::SeqCst)), (1, 3));
+    end(&engine).await;
+}
