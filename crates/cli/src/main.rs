@@ -46,6 +46,8 @@ enum Verb {
     Run(commands::run::Command),
     /// Attempts and messages that were set aside: list, requeue, discard.
     DeadLetter(commands::dead_letter::Command),
+    /// Outside work of runs: list, show, resolve what is in doubt.
+    Effect(commands::effect::Command),
     /// The store itself: check, stats, migrate.
     Store(commands::store::Command),
     /// Look for what needs a person: expired claims, overdue timers, dead letters, foreign programs.
@@ -65,6 +67,7 @@ impl Verb {
         match self {
             Self::Run(run) => Some(run.json),
             Self::DeadLetter(dead_letter) => Some(dead_letter.json),
+            Self::Effect(effect) => Some(effect.json),
             Self::Store(store) => Some(store.json),
             Self::Doctor(doctor) => Some(doctor.json),
             Self::Demo(demo) => Some(demo.json),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         Verb::Run(run) => run.perform(&globals),
         Verb::DeadLetter(dead_letter) => dead_letter.perform(&globals),
+        Verb::Effect(effect) => effect.perform(&globals),
         Verb::Store(store) => store.perform(&globals),
         Verb::Doctor(doctor) => doctor.perform(&globals),
         Verb::Demo(demo) => demo.perform(&globals),

@@ -26,7 +26,10 @@ fn help_shows_the_nouns_and_examples() {
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 17] = [
+    let verbs: [&[&str]; 20] = [
+        &["effect", "list"],
+        &["effect", "show"],
+        &["effect", "resolve"],
         &["run", "list"],
         &["run", "show"],
         &["run", "history"],

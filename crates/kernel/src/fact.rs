@@ -500,7 +500,6 @@ pub struct Resulted {
     /// The entry's number.
     pub op: OpId,
     /// How.
-    #[serde(flatten)]
     pub end: OpEnd,
     /// When, by the step's own account, which is no later than the row's.
     #[serde(default, skip_serializing_if = "Option::is_none")]

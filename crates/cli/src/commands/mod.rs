@@ -3,5 +3,6 @@
 pub(crate) mod dead_letter;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod effect;
 pub(crate) mod run;
 pub(crate) mod store;
