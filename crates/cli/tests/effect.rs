@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use abide::{Engine, Failure, FnCtx, Function, RunId, Status, StepError};
+use abide::{Control, Engine, Failure, FnCtx, Function, RunId, Status, StepError};
 use shop::Shop;
 
 /// A refund whose first call never returns.
@@ -26,6 +26,7 @@ fn refund(calls: &Arc<AtomicU32>) -> Function {
             Ok::<_, Failure>(id)
         }
     })
+    .control(Control::allow().named("refund"))
 }
 
 /// A run whose refund was begun by a process that is gone, and that waits to be told what became of it.

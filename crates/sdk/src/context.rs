@@ -11,6 +11,7 @@ use abide_runtime::{Attempt, AttemptLink};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::control::Controls;
 use crate::ledger::points::{Call, Effect};
 use crate::ledger::{Ledger, Mode};
 use crate::{ClientError, StepError};
@@ -24,14 +25,15 @@ pub struct Ctx {
 struct Inner {
     dispatch: Box<Dispatch>,
     link: AttemptLink,
+    controls: Arc<Controls>,
     /// Made when the step does something durable; most steps do not.
     ledger: OnceLock<Arc<Ledger>>,
 }
 
 impl Ctx {
-    pub(crate) fn new(attempt: Attempt) -> Self {
+    pub(crate) fn new(attempt: Attempt, controls: Arc<Controls>) -> Self {
         let Attempt { dispatch, link } = attempt;
-        Self { inner: Arc::new(Inner { dispatch, link, ledger: OnceLock::new() }) }
+        Self { inner: Arc::new(Inner { dispatch, link, controls, ledger: OnceLock::new() }) }
     }
 
     pub(crate) fn dispatch(&self) -> &Dispatch {
@@ -44,7 +46,8 @@ impl Ctx {
     }
 
     fn ledger(&self) -> Arc<Ledger> {
-        let make = || Arc::new(Ledger::new(&self.inner.dispatch, self.inner.link.clone(), Mode::Step));
+        let inner = &self.inner;
+        let make = || Arc::new(Ledger::new(&inner.dispatch, inner.link.clone(), Mode::Step, inner.controls.clone()));
         self.inner.ledger.get_or_init(make).clone()
     }
 
@@ -57,6 +60,7 @@ impl Ctx {
     {
         Effect {
             ledger: self.ledger(),
+            scope: String::new(),
             name: name.into(),
             base: self.idempotency_key(),
             policy: Policy::default(),

@@ -17,6 +17,7 @@ use abide_runtime::{Attempt, Program, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::control::{Control, Controls, Operation, Plan, PlanError};
 use crate::ledger::drive::{Drive, Driven};
 use crate::ledger::points::{self, Call, ChildCall, Effect, SignalWait};
 use crate::ledger::{Ledger, Mode, Undo, UndoCall, moment};
@@ -40,6 +41,8 @@ pub struct Function {
     version: u32,
     retry: Option<RetryPolicy>,
     compact_after: Option<u64>,
+    operations: Vec<Operation>,
+    controls: Controls,
     code: CodeFn,
 }
 
@@ -69,7 +72,15 @@ impl Function {
                 })
             })
         };
-        Self { name: name.into(), version: 1, retry: None, compact_after: None, code: Arc::new(called) }
+        Self {
+            name: name.into(),
+            version: 1,
+            retry: None,
+            compact_after: None,
+            operations: Vec::new(),
+            controls: Controls::default(),
+            code: Arc::new(called),
+        }
     }
 
     /// Its version. Runs stay with the version they were started with.
@@ -84,6 +95,27 @@ impl Function {
         self
     }
 
+    /// Declares an operation that the function does, so that it is planned before anything runs.
+    pub fn operation(mut self, name: &str, policy: Policy) -> Self {
+        self.operations.push(Operation { name: name.into(), policy });
+        self
+    }
+
+    /// Adds a control; the first that matches an operation decides.
+    pub fn control(mut self, control: Control) -> Self {
+        self.controls.push(control);
+        self
+    }
+
+    /// What the function will do, as far as it declares it.
+    ///
+    /// # Errors
+    /// When it declares an operation that needs a control and has none.
+    pub fn plan(&self) -> Result<Plan, PlanError> {
+        self.controls.plan(&self.operations)?;
+        Ok(Plan { workflow: self.name.clone(), version: self.version, operations: self.operations.clone() })
+    }
+
     /// Compacts a run whenever its journal has so many rows.
     pub fn compact_after(mut self, rows: u64) -> Self {
         self.compact_after = Some(rows);
@@ -93,6 +125,10 @@ impl Function {
 
 impl Workflow for Function {
     fn into_program(self) -> Result<Arc<dyn Program>, (String, String)> {
+        if let Err(refused) = self.plan() {
+            return Err((self.name, refused.to_string()));
+        }
+        let controls = Arc::new(self.controls.clone());
         let text = format!("function\u{0}{}\u{0}{}", self.name, self.version);
         let definition = Definition {
             workflow: self.name.as_str().into(),
@@ -100,12 +136,13 @@ impl Workflow for Function {
             fingerprint: Fingerprint(stable_hash(text.as_bytes())),
             first_step: STEP.into(),
         };
-        Ok(Arc::new(Compiled { definition, function: self }))
+        Ok(Arc::new(Compiled { definition, controls, function: self }))
     }
 }
 
 struct Compiled {
     definition: Definition,
+    controls: Arc<Controls>,
     function: Function,
 }
 
@@ -116,7 +153,7 @@ impl Program for Compiled {
 
     fn execute(&self, attempt: Attempt) -> Pin<Box<dyn Future<Output = Verdict> + Send>> {
         let Attempt { dispatch, link } = attempt;
-        let ledger = Arc::new(Ledger::new(&dispatch, link, Mode::Function));
+        let ledger = Arc::new(Ledger::new(&dispatch, link, Mode::Function, self.controls.clone()));
         let input = dispatch.state.clone();
         let identity = format!("{}-{}-{}-{}", dispatch.claim.run, dispatch.epoch, dispatch.step, dispatch.visit);
         let ctx = FnCtx {
@@ -344,7 +381,8 @@ impl FnCtx {
     {
         Effect {
             ledger: self.inner.ledger.clone(),
-            name: self.named(name),
+            scope: self.scope.clone(),
+            name: name.into(),
             base: self.inner.identity.clone(),
             policy: Policy::default(),
             input: Ok(0),

@@ -22,8 +22,10 @@
 //! # }
 //! ```
 
+mod branches;
 mod client;
 mod context;
+mod control;
 mod effects;
 mod engine;
 mod error;
@@ -38,6 +40,7 @@ mod stepping;
 
 pub use client::Client;
 pub use context::{Child, Ctx};
+pub use control::{Control, Operation, Plan, PlanError};
 pub use effects::Resolve;
 pub use engine::{Engine, EngineBuilder};
 pub use error::{ClientError, Failure, StartError, StepError};

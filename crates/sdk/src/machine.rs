@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{ErrorInfo, Fingerprint, RetryPolicy, stable_hash};
+use abide_kernel::{ErrorInfo, Fingerprint, Policy, RetryPolicy, stable_hash};
 use abide_runtime::{Attempt, Program, Verdict};
 use serde::de::DeserializeOwned;
 
+use crate::control::{Control, Controls, Operation, Plan, PlanError};
 use crate::stepping::{Stepped, Stepping, Written};
 use crate::{Ctx, Outcome, StepError};
 
@@ -38,6 +39,8 @@ pub struct Machine<S> {
     on_error: Option<HandlerFn>,
     retry: Option<RetryPolicy>,
     compact_after: Option<u64>,
+    operations: Vec<Operation>,
+    controls: Controls,
     state: std::marker::PhantomData<fn(S)>,
 }
 
@@ -53,6 +56,8 @@ impl<S: DeserializeOwned + Send + 'static> Machine<S> {
             on_error: None,
             retry: None,
             compact_after: None,
+            operations: Vec::new(),
+            controls: Controls::default(),
             state: std::marker::PhantomData,
         }
     }
@@ -101,6 +106,27 @@ impl<S: DeserializeOwned + Send + 'static> Machine<S> {
         self
     }
 
+    /// Declares an operation that a step does, so that it is planned before anything runs.
+    pub fn operation(mut self, name: &str, policy: Policy) -> Self {
+        self.operations.push(Operation { name: name.into(), policy });
+        self
+    }
+
+    /// Adds a control; the first that matches an operation decides.
+    pub fn control(mut self, control: Control) -> Self {
+        self.controls.push(control);
+        self
+    }
+
+    /// What the machine will do, as far as it declares it.
+    ///
+    /// # Errors
+    /// When it declares an operation that needs a control and has none.
+    pub fn plan(&self) -> Result<Plan, PlanError> {
+        self.controls.plan(&self.operations)?;
+        Ok(Plan { workflow: self.name.clone(), version: self.version, operations: self.operations.clone() })
+    }
+
     /// Compacts a run whenever its journal has so many rows: it begins anew with the run as it stands, and what was
     /// before goes. For runs that live long and take many steps; their history is then short.
     pub fn compact_after(mut self, rows: u64) -> Self {
@@ -125,7 +151,7 @@ impl<S: Send + Sync + 'static> Workflow for Machine<S> {
         let problem = match (&self.duplicate, self.order.first()) {
             (Some(step), _) => Some(format!("step {step:?} is defined twice; give each step a name of its own")),
             (None, None) => Some("it has no steps; add one with .step(name, …)".to_owned()),
-            (None, Some(_)) => None,
+            (None, Some(_)) => self.controls.plan(&self.operations).err().map(|refused| refused.to_string()),
         };
         if let Some(problem) = problem {
             return Err((self.name, problem));
@@ -144,6 +170,7 @@ impl<S: Send + Sync + 'static> Workflow for Machine<S> {
             on_error: self.on_error,
             retry: self.retry,
             compact_after: self.compact_after,
+            controls: Arc::new(self.controls),
         }))
     }
 }
@@ -155,6 +182,7 @@ struct Compiled {
     on_error: Option<HandlerFn>,
     retry: Option<RetryPolicy>,
     compact_after: Option<u64>,
+    controls: Arc<Controls>,
 }
 
 impl Program for Compiled {
@@ -163,7 +191,7 @@ impl Program for Compiled {
     }
 
     fn execute(&self, attempt: Attempt) -> Pin<Box<dyn Future<Output = Verdict> + Send>> {
-        let ctx = Ctx::new(attempt);
+        let ctx = Ctx::new(attempt, self.controls.clone());
         let Some(step) = self.steps.get(ctx.step()) else {
             let message = format!(
                 "workflow {:?} version {} has no step {:?}; its steps are {}",

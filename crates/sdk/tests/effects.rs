@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use abide::{
-    ClientError, Engine, Failure, FnCtx, Function, Machine, Policy, Refusal, RetryPolicy, RunHandle, Standing, Status,
-    StepError, done,
+    ClientError, Control, Engine, Failure, FnCtx, Function, Machine, Policy, Refusal, RetryPolicy, RunHandle, Standing,
+    Status, StepError, done,
 };
 
 async fn end(engine: &Engine) {
@@ -99,6 +99,7 @@ fn payment(calls: &Arc<AtomicU32>, dies: bool, policy: Policy) -> Function {
             Ok::<_, Failure>(paid)
         }
     })
+    .control(Control::allow().named("pay"))
 }
 
 /// Leaves a run behind whose effect was begun by a process that is gone.
@@ -195,4 +196,43 @@ async fn a_step_has_effects_too() {
     assert_eq!(run.result::<u32>().await.unwrap(), 40);
     assert_eq!((charges.load(Ordering::SeqCst), attempts.load(Ordering::SeqCst)), (1, 3));
     end(&engine).await;
+}
+
+/// JI-1, JI-5, JI-6, JI-9, JI-22: an operation that must not happen twice is refused when the workflow is planned and when
+/// it is registered, unless a control matches it; one that a control blocks never takes place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unsafe_operation_needs_a_control() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let wipe = |controls: &[Control]| {
+        let calls = calls.clone();
+        let function = Function::new("wipe", move |ctx: FnCtx, (): ()| {
+            let calls = calls.clone();
+            async move {
+                let call = async |_| Ok::<_, StepError>(calls.fetch_add(1, Ordering::SeqCst));
+                ctx.effect("wipe", call).unsafe_once().await
+            }
+        });
+        controls.iter().cloned().fold(function, Function::control)
+    };
+    let declared = wipe(&[]).operation("wipe", Policy::UnsafeOnce);
+    assert_eq!(declared.plan().unwrap_err().operation.name, "wipe");
+    let refused = Engine::open("memory:").register(declared).start().await.err().unwrap();
+    assert!(refused.to_string().contains("unsafe_once_requires_control"), "{refused}");
+    let named = [Control::allow().named("wipe")];
+    assert_eq!(wipe(&named).operation("wipe", Policy::UnsafeOnce).plan().unwrap().operations.len(), 1);
+    for (controls, code) in [
+        (&[][..], Some("unsafe_once_requires_control")),
+        (&[Control::block()], Some("blocked_by_control")),
+        (&named, None),
+    ] {
+        let engine = Engine::open("memory:").register(wipe(controls)).start().await.unwrap();
+        let run = engine.client().start("wipe", &()).await.unwrap();
+        match (run.result::<u32>().await, code) {
+            (Err(ClientError::RunFailed { error, .. }), Some(code)) => assert_eq!(&*error.code, code),
+            (Ok(0), None) => {}
+            (other, _) => panic!("expected {code:?}, found {other:?}"),
+        }
+        end(&engine).await;
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }

@@ -120,3 +120,107 @@ async fn a_foreign_wait_is_reported() {
     assert!(shown.sentence.contains("foreign_wait") && shown.sentence.contains("functions.rs"), "{}", shown.sentence);
     end(&engine).await;
 }
+
+/// AB-5: a branch for every item, each known by its key; a wait in every branch, answered in any order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn items_are_mapped_at_once() {
+    let (calls, inside) = counter();
+    let fan = Function::new("fan", move |ctx: FnCtx, names: Vec<String>| {
+        let calls = inside.clone();
+        async move {
+            let keyed = names.into_iter().map(|name| (name.clone(), name));
+            ctx.map("name", keyed, |ctx, name: String| {
+                let calls = calls.clone();
+                async move {
+                    let count = async |_| Ok::<_, StepError>(calls.fetch_add(1, Ordering::SeqCst));
+                    ctx.effect("count", count).await?;
+                    let word: String = ctx.signal(&name).await?;
+                    Ok(format!("{name}={word}"))
+                }
+            })
+            .await
+        }
+    });
+    let engine = Engine::open("memory:").register(fan).start().await.unwrap();
+    let names = ["a", "b", "c"];
+    let run = engine.client().start("fan", &names).await.unwrap();
+    for name in ["b", "c", "a"] {
+        until(&run, Status::AwaitingSignal).await;
+        run.signal(name, name).await.unwrap();
+    }
+    assert_eq!(run.result::<Vec<String>>().await.unwrap(), ["a=a", "b=b", "c=c"]);
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    end(&engine).await;
+}
+
+/// A race has one winner, and the same one in every replay: the timer ended first, and the signal came before the replay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_race_has_the_same_winner_in_every_replay() {
+    let (calls, inside) = counter();
+    let race = Function::new("race", move |ctx: FnCtx, (): ()| {
+        let calls = inside.clone();
+        async move {
+            let (slow, quick) = (ctx.scope("slow"), ctx.scope("quick"));
+            let (winner, _) = ctx
+                .race([
+                    Box::pin(async move { slow.signal::<()>("go").await }) as abide::Boxed<'_, Result<(), Failure>>,
+                    Box::pin(async move { quick.sleep(Duration::from_millis(1)).await }),
+                ])
+                .await;
+            let told = async |_| Ok::<_, StepError>(calls.fetch_add(1, Ordering::SeqCst) + 1);
+            ctx.effect(&format!("winner {winner}"), told).await?;
+            ctx.signal::<()>("end").await?;
+            Ok::<_, Failure>(winner)
+        }
+    });
+    let engine = Engine::open("memory:").register(race).start().await.unwrap();
+    let run = engine.client().start("race", &()).await.unwrap();
+    while calls.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    run.signal("go", &()).await.unwrap();
+    run.signal("end", &()).await.unwrap();
+    assert_eq!(run.result::<usize>().await.unwrap(), 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    end(&engine).await;
+}
+
+/// AB-5, G8: effects are matched by name. New ones before, removed and moved ones leave an open run intact; the same name
+/// with another input sets the run aside and changes nothing, and the old code goes on with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn code_may_change_under_an_open_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", dir.path().join("edit.db").display());
+    let (calls, _) = counter();
+    let code = |names: &'static [&'static str], input: u32| {
+        let calls = calls.clone();
+        Function::new("edit", move |ctx: FnCtx, (): ()| {
+            let calls = calls.clone();
+            async move {
+                for name in names {
+                    let call = async |_| Ok::<_, StepError>(calls.fetch_add(1, Ordering::SeqCst));
+                    ctx.effect(name, call).input(&input).await?;
+                }
+                ctx.signal::<String>("go").await
+            }
+        })
+    };
+    let open = async |function: Function| Engine::open(&url).register(function).start().await.unwrap();
+    let engine = open(code(&["a", "b", "c"], 1)).await;
+    let run = engine.client().start("edit", &()).await.unwrap().id();
+    until(&engine.client().run(run), Status::AwaitingSignal).await;
+    end(&engine).await;
+    let engine = open(code(&["a", "b", "c"], 2)).await;
+    let edited = engine.client().run(run);
+    edited.signal("go", "on").await.unwrap();
+    until(&edited, Status::DeadLettered).await;
+    let told = edited.explain().await.unwrap().sentence;
+    assert!(told.contains("diverged") && told.contains("\"a\""), "{told}");
+    end(&engine).await;
+    let engine = open(code(&["new", "c", "a"], 1)).await;
+    let edited = engine.client().run(run);
+    edited.requeue().await.unwrap();
+    assert_eq!(edited.result::<String>().await.unwrap(), "on");
+    assert_eq!(calls.load(Ordering::SeqCst), 4, "only the new one was executed");
+    end(&engine).await;
+}

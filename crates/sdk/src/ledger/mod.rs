@@ -21,6 +21,7 @@ use abide_runtime::AttemptLink;
 use parking_lot::Mutex;
 
 use crate::StepError;
+use crate::control::Controls;
 use foreign::{CallWake, Calls, Watch};
 
 /// How the code of an attempt lives with its ledger.
@@ -47,6 +48,7 @@ pub(crate) type Local = usize;
 /// The ledger of one attempt, shared by all clones of its context.
 pub(crate) struct Ledger {
     pub(crate) link: AttemptLink,
+    pub(crate) controls: Arc<Controls>,
     mode: Mode,
     claim: u32,
     calls: Arc<Calls>,
@@ -168,7 +170,7 @@ pub(crate) enum Next {
 }
 
 impl Ledger {
-    pub(crate) fn new(dispatch: &Dispatch, link: AttemptLink, mode: Mode) -> Self {
+    pub(crate) fn new(dispatch: &Dispatch, link: AttemptLink, mode: Mode, controls: Arc<Controls>) -> Self {
         let mut state = State {
             entries: Vec::new(),
             by_key: HashMap::new(),
@@ -199,7 +201,7 @@ impl Ledger {
         }
         state.order_replay(mode);
         let claim = dispatch.claim.number;
-        Self { claim, link, mode, calls: Arc::default(), watch: Mutex::new(None), state: Mutex::new(state) }
+        Self { claim, link, controls, mode, calls: Arc::default(), watch: Mutex::new(None), state: Mutex::new(state) }
     }
 
     /// The time of the last thing the code took notice of: the same in every replay.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Ledger, Local, Next};
-use crate::StepError;
+use crate::{Operation, StepError};
 
 /// A future of this crate, boxed.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -26,6 +26,7 @@ pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[must_use = "an effect takes place when it is awaited"]
 pub struct Effect<'a, F, R, T> {
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) scope: String,
     pub(crate) name: String,
     pub(crate) base: String,
     pub(crate) policy: Policy,
@@ -105,8 +106,10 @@ where
     T: Serialize + DeserializeOwned + Send,
     E: Into<StepError>,
 {
-    let Effect { ledger, name, base, policy, input, place, call, .. } = effect;
-    let local = ledger.point(&name, &Wanted::Effect(policy), input?, place)?;
+    let Effect { ledger, scope, name, base, policy, input, place, call, .. } = effect;
+    let operation = Operation { name, policy };
+    ledger.controls.check(&operation)?;
+    let local = ledger.point(&format!("{scope}{}", operation.name), &Wanted::Effect(policy), input?, place)?;
     execute(&ledger, local, &base, call).await
 }
 
