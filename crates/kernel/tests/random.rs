@@ -143,6 +143,19 @@ fn outcome(b: u8) -> Outcome {
     }
 }
 
+fn failing(claim: u32, token: TokenHash, retry: Option<RetryPolicy>) -> Failing {
+    Failing {
+        claim,
+        token,
+        error: Arc::new(ErrorInfo::retryable("oops", "x")),
+        retry,
+        seed: 1,
+        entries: Vec::new(),
+        reopen: Vec::new(),
+        set_aside: false,
+    }
+}
+
 fn completing(claim: u32, token: TokenHash, b: u8) -> Completing {
     Completing {
         claim,
@@ -264,16 +277,8 @@ impl Play {
             }
             Op::Fail(a, b) => {
                 let (run, claim, token) = self.held(*a)?;
-                let failing = Failing {
-                    claim,
-                    token,
-                    error: Arc::new(ErrorInfo::retryable("oops", "x")),
-                    retry: (b & 1 == 1).then(|| RetryPolicy::exponential(u64::from(*b))),
-                    seed: 1,
-                    entries: Vec::new(),
-                    reopen: Vec::new(),
-                    set_aside: false,
-                };
+                let retry = (b & 1 == 1).then(|| RetryPolicy::exponential(u64::from(*b)));
+                let failing = failing(claim, token, retry);
                 Command::Fail { run, failing: Box::new(failing) }
             }
             Op::Heartbeat(n) => {

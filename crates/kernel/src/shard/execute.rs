@@ -3,11 +3,12 @@
 use alloc::boxed::Box;
 
 use super::{Answer, Command, Ending, Shard, Ticket};
+use crate::transition::child::StartingChild;
 use crate::transition::{
     Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, purge, record, recover,
     resolve, schedule, signal, wake,
 };
-use crate::{Fact, Facts, Refusal, Row, Run, RunId, TurnRef};
+use crate::{Fact, Facts, Refusal, Row, Run, RunId, TokenHash, TurnRef};
 
 /// How a run ended, for those who wait for it.
 pub(super) fn ending(run: &Run) -> Ending {
@@ -37,14 +38,7 @@ impl Shard {
             }
             Command::Fail { failing, .. } => fail::decide(run, &failing, &self.config.node, now),
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
-            Command::Heartbeat { claim, token } => match heartbeat::decide(run, claim.number, token, now) {
-                Ok((lease_until, transition)) => {
-                    heartbeat::extend(&mut resident.run, claim.number, lease_until);
-                    self.transact(id, transition);
-                    return self.answer(ticket, Answer::Extended { lease_until });
-                }
-                Err(refusal) => Err(refusal),
-            },
+            Command::Heartbeat { claim, token } => return self.execute_heartbeat(ticket, id, claim.number, token),
             Command::Record { recording, .. } => record::decide(run, &recording, now),
             Command::Resolve { resolving, .. } => match resolve::decide(run, &resolving) {
                 // Answered, and not an anomaly: people press twice.
@@ -52,14 +46,7 @@ impl Shard {
                 decided => decided,
             },
             Command::GiveBack { claim, token } => claim::give_back(run, claim.number, token, now),
-            Command::StartChild { starting, .. } => match child::decide_start(run, &starting, now) {
-                Ok((child, transition)) => {
-                    self.transact(id, transition);
-                    self.pump();
-                    return self.answer(ticket, Answer::Child(child));
-                }
-                Err(refusal) => Err(refusal),
-            },
+            Command::StartChild { starting, .. } => return self.execute_child(ticket, id, &starting),
             Command::Cancel { request, cascade, reason, .. } => {
                 // Asking twice is ordinary: it is answered, not recorded as an anomaly.
                 match cancel::decide(run, request, cascade, &reason) {
@@ -108,6 +95,35 @@ impl Shard {
         if let Some(resident) = self.runs.get(&id).filter(|resident| long(&resident.run)) {
             let transition = compact::decide(&resident.run, self.now);
             self.transact(id, transition);
+        }
+    }
+
+    fn execute_heartbeat(&mut self, ticket: Option<Ticket>, id: RunId, claim: u32, token: TokenHash) {
+        let now = self.now;
+        let Some(resident) = self.runs.get_mut(&id) else {
+            return;
+        };
+        match heartbeat::decide(&resident.run, claim, token, now) {
+            Ok((lease_until, transition)) => {
+                heartbeat::extend(&mut resident.run, claim, lease_until);
+                self.transact(id, transition);
+                self.answer(ticket, Answer::Extended { lease_until });
+            }
+            Err(refusal) => self.conclude(ticket, id, Err(refusal)),
+        }
+    }
+
+    fn execute_child(&mut self, ticket: Option<Ticket>, id: RunId, starting: &StartingChild) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        match child::decide_start(&resident.run, starting, self.now) {
+            Ok((child, transition)) => {
+                self.transact(id, transition);
+                self.pump();
+                self.answer(ticket, Answer::Child(child));
+            }
+            Err(refusal) => self.conclude(ticket, id, Err(refusal)),
         }
     }
 

@@ -151,21 +151,7 @@ fn apply_decided(
             let wait = Wait { kind: WaitKind::Timer, token: run.tokens + 1, until, then: then.clone() };
             transition.facts.push(applied(After::Wait(Arc::new(wait)), consumed(run, returned)));
         }
-        Outcome::Spawn { children, then, join, deadline, .. } => {
-            let wait = child::spawn(run, index, cursor, children, *join, now, transition)?;
-            let consumed = consumed(run, returned);
-            match wait {
-                None => {
-                    transition.facts.push(applied(After::Step, consumed));
-                    transition.facts.push(scheduled(Some(then.clone()), None));
-                }
-                Some(kind) => {
-                    let until = deadline.map(|moment| moment.from(now));
-                    let wait = Wait { kind, token: run.tokens + 1, until, then: Some(then.clone()) };
-                    transition.facts.push(applied(After::Wait(Arc::new(wait)), consumed));
-                }
-            }
-        }
+        Outcome::Spawn { .. } => spawn(run, returned, now, transition)?,
         Outcome::Suspend { seen } => suspend(run, returned, *seen, transition)?,
         Outcome::Done { result } => {
             transition.facts.push(applied(After::Finished, consumed(run, returned)));
@@ -186,6 +172,30 @@ fn apply_decided(
             transition.facts.push(applied(After::Continue, consumed(run, returned)));
             let first = run.planned_step(usize::from(index)).cloned();
             transition.facts.push(scheduled(first, None));
+        }
+    }
+    Ok(())
+}
+
+/// Starts children, and waits for them if there are any.
+fn spawn(run: &Run, returned: &Returned<'_>, now: Timestamp, transition: &mut Transition) -> Result<(), Refusal> {
+    let Returned { index, cursor, outcome, .. } = *returned;
+    let Outcome::Spawn { children, then, join, deadline, .. } = outcome else {
+        return Ok(());
+    };
+    let wait = child::spawn(run, index, cursor, children, *join, now, transition)?;
+    let consumed = consumed(run, returned);
+    match wait {
+        None => {
+            transition.facts.push(Fact::Applied(Applied { cursor: index, consumed, then: After::Step }));
+            let (turn, step) = (cursor.turn + 1, Some(then.clone()));
+            transition.facts.push(Fact::Scheduled(Scheduled { cursor: index, turn, step, visible_at: None }));
+        }
+        Some(kind) => {
+            let until = deadline.map(|moment| moment.from(now));
+            let wait = Wait { kind, token: run.tokens + 1, until, then: Some(then.clone()) };
+            let then = After::Wait(Arc::new(wait));
+            transition.facts.push(Fact::Applied(Applied { cursor: index, consumed, then }));
         }
     }
     Ok(())
