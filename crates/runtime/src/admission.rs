@@ -53,7 +53,9 @@ struct Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.core.lock().unwatch(self.run, self.ticket);
+            let waiter = shared.core.lock().unwatch(self.run, self.ticket);
+            // Dropped without the lock: it may wake someone.
+            drop(waiter);
         }
     }
 }

@@ -71,14 +71,16 @@ impl Shard {
         if self.behind() == 0 || !self.batch.is_empty() || self.bug.is_some() {
             return None;
         }
+        let now = self.now;
         let dirty = mem::take(&mut self.dirty);
         let mut records = alloc::vec::Vec::with_capacity(dirty.len());
         let mut compacted = alloc::vec::Vec::new();
         for id in &dirty {
             if let Some(resident) = self.runs.get_mut(id) {
                 resident.dirty = false;
+                resident.flushing = true;
                 compacted.extend(resident.compacted.take().map(|seq| (*id, seq)));
-                records.push(resident.record());
+                records.push(resident.record(now));
             }
         }
         self.flushing = dirty;
@@ -99,6 +101,9 @@ impl Shard {
     pub fn flushed(&mut self) {
         let flushed = mem::take(&mut self.flushing);
         for id in flushed {
+            if let Some(resident) = self.runs.get_mut(&id) {
+                resident.flushing = false;
+            }
             self.evict(id);
         }
         for id in self.ready.cut() {

@@ -229,9 +229,10 @@ impl Shard {
 
     /// Takes what must be loaded.
     pub fn take_loads(&mut self) -> Vec<Load> {
+        let now = self.now;
         let page = |(line, last): (String, Order)| {
             let Order { priority, eligible_at, arrival, run, .. } = last;
-            Load::Ready { line, after: LinePlace { priority, eligible_at, arrival, run } }
+            Load::Ready { line, after: LinePlace { priority, eligible_at, arrival, run }, now }
         };
         self.loads.extend(self.ready.take_wanted().into_iter().map(page));
         core::mem::take(&mut self.loads)
@@ -283,6 +284,12 @@ impl Shard {
         self.runs.get(&id).map(|resident| &resident.run)
     }
 
+    /// The shard's own time: the clock's, and never before its last fact.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// Whether a run is in memory.
     #[must_use]
     pub fn is_resident(&self, run: RunId) -> bool {
@@ -300,7 +307,8 @@ impl Shard {
         let mut ids: Vec<RunId> = self.dirty.iter().chain(&self.flushing).copied().collect();
         ids.sort();
         ids.dedup();
-        let records = ids.iter().filter_map(|id| self.runs.get(id)).map(|resident| resident.index_row()).collect();
+        let records =
+            ids.iter().filter_map(|id| self.runs.get(id)).map(|resident| resident.index_row(self.now)).collect();
         let mut gone: Vec<RunId> = self.gone.keys().copied().collect();
         gone.sort();
         Unflushed { records, gone }

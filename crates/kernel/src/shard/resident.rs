@@ -40,6 +40,8 @@ pub(crate) struct Resident {
     pub(crate) occupies: bool,
     /// Whether its index row is behind, and so it must stay in memory.
     pub(crate) dirty: bool,
+    /// Whether its index row is being written.
+    pub(crate) flushing: bool,
 }
 
 impl Resident {
@@ -54,6 +56,7 @@ impl Resident {
             lane: None,
             occupies: false,
             dirty: false,
+            flushing: false,
         }
     }
 
@@ -143,7 +146,7 @@ impl Resident {
             Place::Ready(lane, order) => !ready.is_hidden(*lane, order, gate),
             Place::Running(_) => true,
         });
-        !self.dirty && !placed && self.run.cursors.iter().all(parked)
+        !self.dirty && !self.flushing && !placed && self.run.cursors.iter().all(parked)
     }
 
     /// The run's folded state. A run that has ended after a few rows has none: it is seldom asked for, and its journal
@@ -156,12 +159,12 @@ impl Resident {
     }
 
     /// The run's index row with its folded state.
-    pub(crate) fn record(&self) -> Record {
-        Record { checkpoint: self.checkpoint(), ..self.index_row() }
+    pub(crate) fn record(&self, now: Timestamp) -> Record {
+        Record { checkpoint: self.checkpoint(), ..self.index_row(now) }
     }
 
     /// The run's index row without its folded state.
-    pub(crate) fn index_row(&self) -> Record {
+    pub(crate) fn index_row(&self, now: Timestamp) -> Record {
         let run = &self.run;
         let spec = &run.started.spec;
         // Of the run and not of the key index: a run that is only being folded stands in no index yet.
@@ -188,7 +191,8 @@ impl Resident {
             parent: run.started.parent.as_ref().filter(|_| !run.orphaned).map(|parent| parent.run),
             created_at: run.created_at,
             updated_at: run.updated_at,
-            due: run.next_due(),
+            // What can be claimed already is found by its line.
+            due: self.due(now),
             ready,
             reservation: run.is_reservation(),
             checkpoint: alloc::vec::Vec::new(),
