@@ -71,7 +71,6 @@ impl Shard {
         if self.behind() == 0 || !self.batch.is_empty() || self.bug.is_some() {
             return None;
         }
-        let now = self.now;
         let dirty = mem::take(&mut self.dirty);
         let mut records = alloc::vec::Vec::with_capacity(dirty.len());
         let mut compacted = alloc::vec::Vec::new();
@@ -80,7 +79,7 @@ impl Shard {
                 resident.dirty = false;
                 resident.flushing = true;
                 compacted.extend(resident.compacted.take().map(|seq| (*id, seq)));
-                records.push(resident.record(now));
+                records.push(resident.record());
             }
         }
         self.flushing = dirty;

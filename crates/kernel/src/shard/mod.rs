@@ -307,8 +307,7 @@ impl Shard {
         let mut ids: Vec<RunId> = self.dirty.iter().chain(&self.flushing).copied().collect();
         ids.sort();
         ids.dedup();
-        let records =
-            ids.iter().filter_map(|id| self.runs.get(id)).map(|resident| resident.index_row(self.now)).collect();
+        let records = ids.iter().filter_map(|id| self.runs.get(id)).map(|resident| resident.index_row()).collect();
         let mut gone: Vec<RunId> = self.gone.keys().copied().collect();
         gone.sort();
         Unflushed { records, gone }

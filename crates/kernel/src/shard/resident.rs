@@ -159,12 +159,12 @@ impl Resident {
     }
 
     /// The run's index row with its folded state.
-    pub(crate) fn record(&self, now: Timestamp) -> Record {
-        Record { checkpoint: self.checkpoint(), ..self.index_row(now) }
+    pub(crate) fn record(&self) -> Record {
+        Record { checkpoint: self.checkpoint(), ..self.index_row() }
     }
 
     /// The run's index row without its folded state.
-    pub(crate) fn index_row(&self, now: Timestamp) -> Record {
+    pub(crate) fn index_row(&self) -> Record {
         let run = &self.run;
         let spec = &run.started.spec;
         // Of the run and not of the key index: a run that is only being folded stands in no index yet.
@@ -191,8 +191,7 @@ impl Resident {
             parent: run.started.parent.as_ref().filter(|_| !run.orphaned).map(|parent| parent.run),
             created_at: run.created_at,
             updated_at: run.updated_at,
-            // What can be claimed already is found by its line.
-            due: self.due(now),
+            due: run.next_due(),
             ready,
             reservation: run.is_reservation(),
             checkpoint: alloc::vec::Vec::new(),
