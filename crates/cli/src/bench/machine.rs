@@ -1,6 +1,8 @@
 //! The workflows that benchmarks run.
 
-use abide::{Failure, FnCtx, Function, Machine, Outcome, Policy, StepError, await_signal, days, done, next, sleep};
+use abide::{
+    Control, Failure, FnCtx, Function, Machine, Outcome, Policy, StepError, await_signal, days, done, next, sleep,
+};
 
 /// A machine of `steps` steps that do nothing.
 pub(crate) fn no_op(steps: usize) -> Machine<u32> {
@@ -36,6 +38,7 @@ pub(crate) fn effects(count: usize, policy: Policy) -> Function {
         }
         Ok::<_, Failure>(sum)
     })
+    .control(Control::allow())
 }
 
 /// A function that does as many effects as its input says, waits for a signal and tells how many it did.

@@ -39,8 +39,7 @@ impl Replay {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut report = Report::default();
         runtime.block_on(self.replay(&url, &mut report))?;
-        let settings =
-            [("bench", json!("replay")), ("effects", json!(self.effects)), ("times", json!(self.times))];
+        let settings = [("bench", json!("replay")), ("effects", json!(self.effects)), ("times", json!(self.times))];
         report.print(self.json, &settings);
         Ok(())
     }
