@@ -72,7 +72,15 @@ impl Shared {
             Command::Watch { run } => Some(*run),
             _ => None,
         };
-        let (ticket, receiver) = self.core.lock().submit(now, slot, command);
+        let recorded = matches!(command, Command::Record { .. });
+        let mut core = self.core.lock();
+        let (ticket, receiver) = core.submit(now, slot, command);
+        // Steps that write to their ledgers keep the driver busy: half of them are written while the rest go on.
+        let hand_over = recorded && self.should_hand_over(&core);
+        drop(core);
+        if hand_over {
+            self.writer.ring();
+        }
         points::reach("admitted");
         self.bell.ring();
         let watch = watched.map(|run| Watch { shared: Arc::downgrade(self), run, ticket });

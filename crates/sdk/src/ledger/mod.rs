@@ -58,14 +58,13 @@ pub(crate) struct Ledger {
 
 struct State {
     entries: Vec<Known>,
-    /// Entries by their key.
+    /// Entries by their key, of those that were recorded before: the key of a new one does not come up again.
     by_key: HashMap<Str, Local>,
-    by_op: HashMap<OpId, Local>,
+    /// Entries by their number, from the first that the ledger still has.
+    by_op: Vec<Option<Local>>,
+    first_op: OpId,
     next_op: OpId,
-    /// How many durable points of each name the code has come by.
-    ordinals: HashMap<String, u32>,
-    /// Names of effects that are under way.
-    active: BTreeSet<String>,
+    names: HashMap<String, Name>,
     /// Entries that ended and that the code takes notice of next: first as it did before, then those that are new.
     replay: VecDeque<Local>,
     fresh: VecDeque<Local>,
@@ -77,9 +76,9 @@ struct State {
     calling: BTreeSet<Local>,
     /// Entries whose futures are waiting.
     waiting: BTreeMap<Local, Waker>,
-    /// Whether an entry ended in this pass over the code, and whether another is held back for the next.
+    /// Whether an entry ended in this pass over the code, and which others are held back for those to come.
     ended_now: bool,
-    held: bool,
+    held: VecDeque<Local>,
     /// How many entries have ended, as far as this attempt knows.
     ended: u32,
     /// The time of the last thing the code took notice of.
@@ -93,6 +92,14 @@ struct State {
     /// What undoes what was done, in the order it was registered.
     undos: Vec<Undo>,
     last_point: Option<(Str, &'static Location<'static>)>,
+}
+
+/// What is known of a name.
+struct Name {
+    /// How many durable points of this name the code has come by.
+    points: u32,
+    /// Whether an effect of this name is under way.
+    active: bool,
 }
 
 /// An entry as this attempt knows it.
@@ -115,6 +122,10 @@ struct Known {
     go: bool,
     /// Whether it failed before and is begun again.
     reopens: bool,
+    /// Whether its end is held back for a later pass over the code.
+    held: bool,
+    /// Whether its future is gone, or has nothing more to wait for.
+    released: bool,
 }
 
 impl Known {
@@ -174,10 +185,10 @@ impl Ledger {
         let mut state = State {
             entries: Vec::new(),
             by_key: HashMap::new(),
-            by_op: HashMap::new(),
+            by_op: Vec::new(),
+            first_op: dispatch.ops_dropped + 1,
             next_op: dispatch.ops_dropped + dispatch.ops.len() as u32 + 1,
-            ordinals: HashMap::new(),
-            active: BTreeSet::new(),
+            names: HashMap::new(),
             replay: VecDeque::new(),
             fresh: VecDeque::new(),
             buffer: Vec::new(),
@@ -185,7 +196,7 @@ impl Ledger {
             calling: BTreeSet::new(),
             waiting: BTreeMap::new(),
             ended_now: false,
-            held: false,
+            held: VecDeque::new(),
             ended: dispatch.ops_ended,
             now: dispatch.begun_at,
             fatal: None,
@@ -276,16 +287,13 @@ impl Ledger {
             Wanted::Child(_) => LocalKind::Child,
         };
         let effect = matches!(wanted, Wanted::Effect(_));
-        if effect && !state.active.insert(name.to_owned()) {
-            return Err(overlapping(name));
-        }
-        let ordinal = state.ordinals.entry(name.to_owned()).or_insert(0);
-        *ordinal += 1;
-        let key: Str = if *ordinal == 1 { name.into() } else { format!("{name}#{ordinal}").into() };
+        let ordinal = state.next_of(name, effect)?;
+        let key: Str = if ordinal == 1 { name.into() } else { format!("{name}#{ordinal}").into() };
         state.last_point = Some((key.clone(), place));
         if let Some(local) = state.by_key.get(&key).copied() {
             let known = &mut state.entries[local];
             known.asked = true;
+            known.released = false;
             if let Some(error) = divergence(known, kind, input, place) {
                 Self::end_attempt(&mut state, error);
             }
@@ -303,6 +311,8 @@ impl Ledger {
             delivered: false,
             go: false,
             reopens: false,
+            held: false,
+            released: false,
         });
         if !effect {
             state.write_intent(local, wanted.clone());
@@ -367,7 +377,9 @@ impl Ledger {
     ) -> Option<Result<Payload, StepError>> {
         let mut state = self.state.lock();
         if self.mode == Mode::Function && state.ended_now {
-            state.held = true;
+            if !std::mem::replace(&mut state.entries[local].held, true) {
+                state.held.push_back(local);
+            }
             state.wait(local, waker);
             return None;
         }
@@ -418,15 +430,30 @@ impl State {
             delivered: false,
             go: false,
             reopens: false,
+            held: false,
+            released: false,
         });
-        self.by_op.insert(id, local);
+        self.by_key.insert(op.key.clone(), local);
+        self.number(id, local);
     }
 
     fn add(&mut self, known: Known) -> Local {
-        let local = self.entries.len();
-        self.by_key.insert(known.key.clone(), local);
         self.entries.push(known);
-        local
+        self.entries.len() - 1
+    }
+
+    fn number(&mut self, op: OpId, local: Local) {
+        let index = (op - self.first_op) as usize;
+        if self.by_op.len() <= index {
+            self.by_op.resize(index + 1, None);
+        }
+        self.by_op[index] = Some(local);
+    }
+
+    /// The entry of this number, if it is one of this attempt's.
+    fn numbered(&self, op: OpId) -> Option<Local> {
+        let index = op.checked_sub(self.first_op)?;
+        *self.by_op.get(index as usize)?
     }
 
     /// A function takes notice of ends in the order it did before; a step may know them all.
@@ -468,20 +495,38 @@ impl State {
     }
 
     fn release(&mut self, local: Local) {
+        if std::mem::replace(&mut self.entries[local].released, true) {
+            return;
+        }
         self.waiting.remove(&local);
         self.calling.remove(&local);
         self.wanting.retain(|wanting| *wanting != local);
-        let name = self.entries[local].key.split('#').next().unwrap_or_default().to_owned();
-        self.active.remove(&name);
+        let name = self.entries[local].key.split('#').next().unwrap_or_default();
+        if let Some(name) = self.names.get_mut(name) {
+            name.active = false;
+        }
+    }
+
+    /// Which durable point of its name comes next. Of effects, one of a name is under way at a time.
+    fn next_of(&mut self, name: &str, effect: bool) -> Result<u32, StepError> {
+        if let Some(known) = self.names.get_mut(name) {
+            if effect && std::mem::replace(&mut known.active, true) {
+                return Err(overlapping(name));
+            }
+            known.points += 1;
+            return Ok(known.points);
+        }
+        self.names.insert(name.to_owned(), Name { points: 1, active: effect });
+        Ok(1)
     }
 
     /// Numbers an entry that is new and writes that it begins.
     fn write_intent(&mut self, local: Local, what: Wanted) -> OpId {
         let op = self.next_op;
         self.next_op += 1;
-        let known = &mut self.entries[local];
-        known.op = Some(op);
-        self.by_op.insert(op, local);
+        self.entries[local].op = Some(op);
+        self.number(op, local);
+        let known = &self.entries[local];
         self.buffer.push(Entry::Intend { op, key: known.key.clone(), input: known.input, what });
         op
     }

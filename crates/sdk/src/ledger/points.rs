@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use abide_kernel::transition::record::Wanted;
-use abide_kernel::{ErrorInfo, OpState, Payload, Policy, limits};
+use abide_kernel::{ErrorInfo, OpState, Payload, Policy, Str, limits};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -28,7 +28,7 @@ pub struct Effect<'a, F, R, T> {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) scope: String,
     pub(crate) name: String,
-    pub(crate) base: String,
+    pub(crate) base: Str,
     pub(crate) policy: Policy,
     pub(crate) input: Result<u64, StepError>,
     pub(crate) place: &'static Location<'static>,
@@ -109,7 +109,7 @@ where
     let Effect { ledger, scope, name, base, policy, input, place, call, .. } = effect;
     let operation = Operation { name, policy };
     ledger.controls.check(&operation)?;
-    let local = ledger.point(&format!("{scope}{}", operation.name), &Wanted::Effect(policy), input?, place)?;
+    let local = ledger.point(&[&*scope, &*operation.name].concat(), &Wanted::Effect(policy), input?, place)?;
     execute(&ledger, local, &base, call).await
 }
 
@@ -135,7 +135,7 @@ where
     if let Some(state) = ended.await {
         return decode_end(ledger, local, state);
     }
-    let calling = call(Call { key: format!("{base}/{}", ledger.key(local)) });
+    let calling = call(Call { key: [base, "/", &*ledger.key(local)].concat() });
     let outcome = match (Calling { ledger, local, call: pin!(calling) }).await {
         Ok(value) => encode(&value),
         Err(error) => Err(error.into().info),
