@@ -24,6 +24,11 @@ impl Bell {
         }
     }
 
+    /// Whether somebody has rung and nobody has heard it yet.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.rung.load(Ordering::SeqCst)
+    }
+
     /// Sleeps until the bell rings, or for at most `most`.
     pub(crate) fn wait(&self, most: Option<Duration>) {
         if self.rung.swap(false, Ordering::SeqCst) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use abide_kernel::limits::DEFINITION_WAIT_MS_DEFAULT;
 use abide_kernel::shard::Rules;
 
-use crate::{Clock, Notifier, Program};
+use crate::{Clock, Notifier, Observer, Program};
 
 /// How an engine behaves. The defaults suit a process of its own.
 #[derive(Clone)]
@@ -27,6 +27,8 @@ pub struct Config {
     pub definition_wait: Duration,
     /// Told of attempts that can be claimed, after they are durable.
     pub notifier: Option<Arc<dyn Notifier>>,
+    /// Told of every effect before it is called.
+    pub observer: Option<Arc<dyn Observer>>,
     /// Where instants come from.
     pub clock: Clock,
     /// How many runs may change before their index rows are written.
@@ -54,6 +56,7 @@ impl Default for Config {
             limits: Rules::default(),
             definition_wait: Duration::from_millis(DEFINITION_WAIT_MS_DEFAULT),
             notifier: None,
+            observer: None,
             clock: Clock::system(),
             flush_runs: 4_096,
             flush_quiet: Duration::from_millis(200),

@@ -23,6 +23,7 @@ use crate::commit::Turn;
 use crate::config::{Config, Pool};
 use crate::core::{Core, Programs};
 use crate::inspection::Metrics;
+use crate::observer::Observer;
 use crate::program::Notifier;
 use crate::steps::Steps;
 use crate::watchdog::{self, Role};
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) reader: Mutex<Box<dyn Reader>>,
     pub(crate) steps: Steps,
     pub(crate) bell: Bell,
+    /// Rung whenever the driver is about to sleep.
+    pub(crate) rested: Bell,
     pub(crate) role: Role,
     pub(crate) writer: Writer,
     pub(crate) programs: Programs,
@@ -51,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Rules,
     pub(crate) definition_wait: Duration,
     pub(crate) notifier: Option<Arc<dyn Notifier>>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) node: Str,
     pub(crate) process: Str,
     pub(crate) token: TokenHash,
@@ -74,7 +78,7 @@ impl Shared {
 
 /// An engine that runs. Dropping it stops it without waiting for steps; `stop` waits.
 pub struct Engine {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Kept when the engine was not started inside a runtime and had to make its own.
     _runtime: Option<Runtime>,
 }
@@ -119,6 +123,7 @@ impl Engine {
             reader: Mutex::new(reader),
             steps: Steps::default(),
             bell: Bell::default(),
+            rested: Bell::default(),
             role: Role::default(),
             writer: Writer::default(),
             programs: Programs::new(&config.programs),
@@ -126,6 +131,7 @@ impl Engine {
             limits: config.limits,
             definition_wait: config.definition_wait,
             notifier: config.notifier,
+            observer: config.observer,
             node: config.node.into(),
             process,
             token,
@@ -322,6 +328,14 @@ impl Shared {
             tracing::warn!(%fault, "the store could not be closed in good order; nothing is lost");
         }
         self.close(reason);
+        self.forget_attempts();
+    }
+
+    /// Drops attempts that nobody will go on with. They hold on to the engine, which would keep both for good.
+    fn forget_attempts(&self) {
+        let executing = std::mem::take(&mut self.core.lock().executing);
+        executing.values().for_each(|executing| executing.news.revoke());
+        while self.steps.pop().is_some() {}
     }
 
     /// Turns the crank until another thread takes it over or the engine stops.
@@ -360,6 +374,7 @@ impl Shared {
             let quiet = quiet.filter(|_| turn == Turn::Idle);
             let most = [due, quiet].into_iter().flatten().min();
             self.role.set_idle(true);
+            self.rested.ring();
             self.bell.wait(most);
             self.role.set_idle(false);
         }

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use crate::admission::Unanswered;
 use crate::driver::Shared;
+use crate::observer::Observer;
 
 /// A workflow's code.
 pub trait Program: Send + Sync {
@@ -28,6 +29,17 @@ pub trait Program: Send + Sync {
 
     /// Executes one attempt at a step.
     fn execute(&self, attempt: Attempt) -> Pin<Box<dyn Future<Output = Verdict> + Send>>;
+
+    /// Whether an attempt does nothing outside that its ledger does not know of, so that it can be repeated over a recorded
+    /// one.
+    fn replays(&self) -> bool {
+        false
+    }
+
+    /// Whether it has a step of this name.
+    fn has_step(&self, _step: &str) -> bool {
+        true
+    }
 }
 
 /// What came of an attempt.
@@ -109,10 +121,19 @@ impl fmt::Debug for Attempt {
 /// An attempt's way back to the engine.
 #[derive(Clone)]
 pub struct AttemptLink {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) way: Way,
     pub(crate) claim: ClaimId,
     pub(crate) token: TokenHash,
     pub(crate) news: Arc<News>,
+}
+
+/// Where an attempt's words go.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// To the engine that dispatched it.
+    Engine(Arc<Shared>),
+    /// Nowhere: the attempt shows what the code would do, and nothing comes of it.
+    Nowhere { now: Timestamp, observer: Arc<dyn Observer> },
 }
 
 /// What an attempt is told while it executes.
@@ -142,6 +163,29 @@ impl News {
 }
 
 impl AttemptLink {
+    /// A link that leads nowhere: what is written to it is never answered, and the time stands still. A program that is
+    /// executed with it shows what it would do next, and nothing comes of it.
+    #[must_use]
+    pub fn detached(claim: ClaimId, now: Timestamp, observer: Arc<dyn Observer>) -> Self {
+        Self { way: Way::Nowhere { now, observer }, claim, token: TokenHash(0), news: Arc::default() }
+    }
+
+    /// Who is told of the attempt's effects.
+    #[must_use]
+    pub fn observer(&self) -> Option<&Arc<dyn Observer>> {
+        match &self.way {
+            Way::Engine(shared) => shared.observer.as_ref(),
+            Way::Nowhere { observer, .. } => Some(observer),
+        }
+    }
+
+    async fn ask(&self, command: Command) -> Result<Answer, Unanswered> {
+        match &self.way {
+            Way::Engine(shared) => shared.ask(self.claim.run.slot(), command).await,
+            Way::Nowhere { .. } => std::future::pending().await,
+        }
+    }
+
     /// Whether the claim ended: the run was cancelled, or the lease was lost. What the step returns is not recorded.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
@@ -157,7 +201,10 @@ impl AttemptLink {
     /// The current instant by the engine's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.shared.now()
+        match &self.way {
+            Way::Engine(shared) => shared.now(),
+            Way::Nowhere { now, .. } => *now,
+        }
     }
 
     /// Writes to the run's ledger. What is written is decided at once; the answer comes when it is durable.
@@ -167,8 +214,16 @@ impl AttemptLink {
     pub fn record(&self, entries: Vec<Entry>) -> impl Future<Output = Result<(), Unanswered>> + Send + use<> {
         let run = self.claim.run;
         let recording = Recording { claim: self.claim.number, token: self.token, entries };
-        let asked = self.shared.ask(run.slot(), Command::Record { run, recording: Box::new(recording) });
+        let command = Command::Record { run, recording: Box::new(recording) };
+        // Asked now, not when the answer is awaited.
+        let asked = match &self.way {
+            Way::Engine(shared) => Some(shared.ask(run.slot(), command)),
+            Way::Nowhere { .. } => None,
+        };
         async move {
+            let Some(asked) = asked else {
+                return std::future::pending().await;
+            };
             match asked.await? {
                 Answer::Recorded { .. } => Ok(()),
                 Answer::Refused(refusal) => Err(refusal.into()),
@@ -219,7 +274,7 @@ impl AttemptLink {
         let run = self.claim.run;
         loop {
             let command = Command::StartChild { run, starting: Box::new(starting.clone()) };
-            match self.shared.ask(run.slot(), command).await? {
+            match self.ask(command).await? {
                 Answer::Child(child) => return Ok(child),
                 Answer::Refused(Refusal::Unknown) => {}
                 Answer::Refused(refusal) => return Err(refusal.into()),

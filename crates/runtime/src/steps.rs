@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::driver::Shared;
 use crate::points;
-use crate::program::{Attempt, AttemptLink, News, Verdict};
+use crate::program::{Attempt, AttemptLink, News, Verdict, Way};
 
 /// Something to poll.
 pub(crate) enum Job {
@@ -71,7 +71,7 @@ impl Shared {
             return;
         };
         let retries = dispatch.retries;
-        let link = AttemptLink { shared: self.clone(), claim, token: self.token, news };
+        let link = AttemptLink { way: Way::Engine(self.clone()), claim, token: self.token, news };
         let attempt = Attempt { dispatch, link };
         let program = program.clone();
         points::reach("step-begun");

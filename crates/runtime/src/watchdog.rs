@@ -60,7 +60,8 @@ impl Role {
         self.wake.notify_all();
     }
 
-    fn look(&self) -> (u64, bool) {
+    /// How far the crank has been turned, and whether the driver sleeps.
+    pub(crate) fn look(&self) -> (u64, bool) {
         (self.beats.load(Ordering::Relaxed), self.idle.load(Ordering::Acquire))
     }
 }

@@ -24,6 +24,10 @@ impl Writer {
     pub(crate) fn ring(&self) {
         self.bell.ring();
     }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) || self.bell.is_rung()
+    }
 }
 
 impl Shared {

@@ -151,6 +151,10 @@ impl Program for Compiled {
         self.definition.clone()
     }
 
+    fn replays(&self) -> bool {
+        true
+    }
+
     fn execute(&self, attempt: Attempt) -> Pin<Box<dyn Future<Output = Verdict> + Send>> {
         let Attempt { dispatch, link } = attempt;
         let ledger = Arc::new(Ledger::new(&dispatch, link, Mode::Function, self.controls.clone()));

@@ -37,6 +37,7 @@ mod outcome;
 mod run;
 mod start;
 mod stepping;
+pub mod testing;
 
 pub use client::Client;
 pub use context::{Child, Ctx};

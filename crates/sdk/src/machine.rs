@@ -190,6 +190,10 @@ impl Program for Compiled {
         self.definition.clone()
     }
 
+    fn has_step(&self, step: &str) -> bool {
+        self.steps.contains_key(step)
+    }
+
     fn execute(&self, attempt: Attempt) -> Pin<Box<dyn Future<Output = Verdict> + Send>> {
         let ctx = Ctx::new(attempt, self.controls.clone());
         let Some(step) = self.steps.get(ctx.step()) else {

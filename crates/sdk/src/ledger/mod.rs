@@ -17,7 +17,7 @@ use std::task::Waker;
 use abide_kernel::shard::Dispatch;
 use abide_kernel::transition::record::{Entry, Wanted};
 use abide_kernel::{EndedAt, ErrorInfo, Moment, Op, OpId, OpKind, OpState, Payload, Policy, Str, Timestamp};
-use abide_runtime::AttemptLink;
+use abide_runtime::{AttemptLink, Beginning, Instead};
 use parking_lot::Mutex;
 
 use crate::StepError;
@@ -290,6 +290,9 @@ impl Ledger {
         let ordinal = state.next_of(name, effect)?;
         let key: Str = if ordinal == 1 { name.into() } else { format!("{name}#{ordinal}").into() };
         state.last_point = Some((key.clone(), place));
+        if let Some(observer) = self.link.observer() {
+            observer.asked(self.link.claim().run, &key);
+        }
         if let Some(local) = state.by_key.get(&key).copied() {
             let known = &mut state.entries[local];
             known.asked = true;
@@ -397,6 +400,21 @@ impl Ledger {
         state.buffer.push(Entry::End { op, outcome: outcome.clone(), at });
         state.release(local);
         Some(outcome.map_err(|error| StepError { info: (*error).clone(), op: Some(op) }))
+    }
+
+    /// What takes the place of an effect's call, by whoever watches.
+    pub(crate) fn instead(&self, local: Local, identity: &str) -> Instead {
+        let Some(observer) = self.link.observer() else {
+            return Instead::Nothing;
+        };
+        let (key, kind) = {
+            let known = &self.state.lock().entries[local];
+            (known.key.clone(), known.kind)
+        };
+        let LocalKind::Effect(policy) = kind else {
+            return Instead::Nothing;
+        };
+        observer.begins(Beginning::new(self.link.claim().run, &key, identity, policy))
     }
 
     /// The future of an effect is gone.

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use abide_kernel::transition::record::Wanted;
 use abide_kernel::{ErrorInfo, OpState, Payload, Policy, Str, limits};
+use abide_runtime::Instead;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -135,10 +136,17 @@ where
     if let Some(state) = ended.await {
         return decode_end(ledger, local, state);
     }
-    let calling = call(Call { key: [base, "/", &*ledger.key(local)].concat() });
-    let outcome = match (Calling { ledger, local, call: pin!(calling) }).await {
-        Ok(value) => encode(&value),
-        Err(error) => Err(error.into().info),
+    let key = [base, "/", &*ledger.key(local)].concat();
+    let outcome = match ledger.instead(local, &key) {
+        Instead::End(outcome) => outcome,
+        Instead::Never => std::future::pending().await,
+        Instead::Nothing => {
+            let calling = call(Call { key });
+            match (Calling { ledger, local, call: pin!(calling) }).await {
+                Ok(value) => encode(&value),
+                Err(error) => Err(error.into().info),
+            }
+        }
     };
     let recorded = poll_fn(|cx| ledger.end(local, &outcome, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
     drop(held);

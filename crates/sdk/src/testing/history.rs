@@ -1,0 +1,134 @@
+//! Golden histories: a journal as text, without what differs by chance.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use abide_kernel::{Fact, Row, RunId, Timestamp};
+use serde_json::Value;
+
+use super::engine::BEGINNING;
+
+/// Fields whose values differ from process to process, or say nothing about the run.
+const CHANCE: [&str; 6] = ["token", "process", "request", "fingerprint", "owner", "lease_ms"];
+
+/// Instants of tests lie within this many milliseconds after the beginning; other numbers do not.
+const SPAN_MS: u64 = 500 * 365 * 24 * 3_600_000;
+
+/// Names for runs, in the order a test met them.
+#[derive(Default)]
+pub(super) struct Aliases {
+    names: HashMap<String, String>,
+}
+
+impl Aliases {
+    pub(super) fn of(&mut self, run: RunId) -> String {
+        self.name(&run.to_string())
+    }
+
+    fn name(&mut self, run: &str) -> String {
+        let next = self.names.len() + 1;
+        self.names.entry(run.to_owned()).or_insert_with(|| format!("run-{next}")).clone()
+    }
+}
+
+/// One line for each row: its revision, when, and its facts.
+pub(super) fn tell(rows: &[Row], aliases: &mut Aliases) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let facts: Vec<String> = row.facts.iter().map(|fact| tell_fact(fact, aliases)).collect();
+        let _ = writeln!(text, "{} {} {}", row.rev.0, since(row.at), facts.join("; "));
+    }
+    text
+}
+
+fn tell_fact(fact: &Fact, aliases: &mut Aliases) -> String {
+    let value = serde_json::to_value(fact).unwrap_or(Value::Null);
+    let Value::Object(mut fields) = value else {
+        return fact.kind().to_owned();
+    };
+    let Some(mut body) = fields.remove(fact.kind()) else {
+        return fact.kind().to_owned();
+    };
+    alias(&mut body, aliases);
+    match body.as_object().is_some_and(serde_json::Map::is_empty) {
+        true => fact.kind().to_owned(),
+        false => format!("{} {body}", fact.kind()),
+    }
+}
+
+fn alias(value: &mut Value, aliases: &mut Aliases) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !CHANCE.contains(&name.as_str()));
+            fields.values_mut().for_each(|field| alias(field, aliases));
+            fields.retain(|_, field| !field.as_object().is_some_and(serde_json::Map::is_empty));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| alias(item, aliases)),
+        Value::String(text) => alias_text(text, aliases),
+        Value::Number(number) => {
+            let ms = number.as_i64().filter(|ms| *ms >= BEGINNING.0 && ms.abs_diff(BEGINNING.0) < SPAN_MS);
+            if let Some(ms) = ms {
+                *value = Value::String(since(Timestamp(ms)));
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// Puts aliases in the place of run ids, also inside of longer texts such as idempotency keys.
+fn alias_text(text: &mut String, aliases: &mut Aliases) {
+    const DIGITS: usize = 32;
+    let mut from = 0;
+    while let Some(found) = text[from..].find("run_") {
+        let begin = from + found;
+        let end = begin + 4 + DIGITS;
+        let is_id = text.as_bytes().get(begin + 4..end).is_some_and(|id| id.iter().all(u8::is_ascii_hexdigit));
+        if is_id {
+            let name = aliases.name(&text[begin..end]);
+            text.replace_range(begin..end, &name);
+            from = begin + name.len();
+        } else {
+            from = begin + 4;
+        }
+    }
+}
+
+/// The time since the beginning: `+1d2h`, `+1.500s`.
+fn since(at: Timestamp) -> String {
+    let ms = at.since(BEGINNING);
+    let (days, hours, minutes) = (ms / 86_400_000, ms / 3_600_000 % 24, ms / 60_000 % 60);
+    let (seconds, rest) = (ms / 1_000 % 60, ms % 1_000);
+    let mut text = String::from("+");
+    for (count, unit) in [(days, "d"), (hours, "h"), (minutes, "m")] {
+        if count > 0 {
+            let _ = write!(text, "{count}{unit}");
+        }
+    }
+    if rest > 0 {
+        let _ = write!(text, "{seconds}.{rest:03}s");
+    } else if seconds > 0 || text.len() == 1 {
+        let _ = write!(text, "{seconds}s");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_told_since_the_beginning() {
+        let told = |ms: u64| since(BEGINNING.after(ms));
+        assert_eq!(told(0), "+0s");
+        assert_eq!(told(1_500), "+1.500s");
+        assert_eq!(told(90_000_000), "+1d1h");
+    }
+
+    #[test]
+    fn run_ids_get_names_also_inside_of_keys() {
+        let mut aliases = Aliases::default();
+        let mut text = format!("run_{0:032x}-0-run-1/charge after run_{1:032x} and run_x", 7, 8);
+        alias_text(&mut text, &mut aliases);
+        assert_eq!(text, "run-1-0-run-1/charge after run-2 and run_x");
+    }
+}

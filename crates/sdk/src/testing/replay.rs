@@ -1,0 +1,352 @@
+//! Replay: today's code is run over a journal of yesterday, with nothing done outside.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use abide_kernel::shard::{Dispatch, WorkerId};
+use abide_kernel::{After, ClaimId, Fact, Meta, OpId, Outcome, Row, Run, RunId, Status, WakeReason};
+use abide_runtime::{Attempt, AttemptLink, Beginning, Instead, Observer, Program, Verdict};
+use parking_lot::Mutex;
+
+use super::journal::read_journal;
+use crate::Workflow;
+
+/// What came of running today's code over a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Replayed {
+    /// The code does what is recorded.
+    Fits {
+        /// Recorded entries that the code does not ask for any more.
+        removed: Vec<String>,
+        /// What the code would do next that is not recorded, for a run that is open.
+        next: Vec<String>,
+    },
+    /// The code does something else.
+    Diverges {
+        /// The revision at which what it does not fit was recorded, if it was.
+        rev: Option<u64>,
+        /// Where and why.
+        why: String,
+    },
+    /// No workflow of that name and version was given.
+    NoCode {
+        /// The name.
+        workflow: String,
+        /// The version.
+        version: u32,
+    },
+    /// The journal cannot be read, or is not whole.
+    Unreadable {
+        /// Why.
+        why: String,
+    },
+}
+
+impl fmt::Display for Replayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fits { removed, next } => {
+                write!(f, "fits")?;
+                if !removed.is_empty() {
+                    write!(f, "; not asked for any more: {}", removed.join(", "))?;
+                }
+                if !next.is_empty() {
+                    write!(f, "; goes on with {}", next.join(", "))?;
+                }
+                Ok(())
+            }
+            Self::Diverges { rev: Some(rev), why } => write!(f, "diverges from what is recorded at rev {rev}: {why}"),
+            Self::Diverges { rev: None, why } => write!(f, "diverges: {why}"),
+            Self::NoCode { workflow, version } => write!(f, "no code was given for {workflow} v{version}"),
+            Self::Unreadable { why } => write!(f, "cannot be read: {why}"),
+        }
+    }
+}
+
+/// Journals that today's code is to be run over.
+///
+/// ```no_run
+/// use abide::testing::Journals;
+/// # fn order() -> abide::Machine<u32> { abide::Machine::new("order") }
+/// Journals::new().register(order()).check("tests/journals").assert_ok();
+/// ```
+#[must_use = "nothing is replayed before check()"]
+#[derive(Default)]
+pub struct Journals {
+    programs: Vec<Arc<dyn Program>>,
+}
+
+impl Journals {
+    /// Without code yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Today's code of a workflow.
+    ///
+    /// # Panics
+    /// When the workflow is not as it should be.
+    pub fn register(mut self, workflow: impl Workflow) -> Self {
+        let program = workflow.into_program().unwrap_or_else(|(workflow, problem)| panic!("{workflow}: {problem}"));
+        self.programs.push(program);
+        self
+    }
+
+    /// Runs the code over every `.jsonl` file below a directory, or over one file.
+    pub fn check(&self, path: impl AsRef<Path>) -> JournalReport {
+        let mut files = Vec::new();
+        let mut journals = Vec::new();
+        if let Err(error) = find(path.as_ref(), &mut files) {
+            let why = error.to_string();
+            journals.push((path.as_ref().to_owned(), Replayed::Unreadable { why }));
+        }
+        files.sort();
+        for file in files {
+            let replayed = match std::fs::read_to_string(&file) {
+                Ok(text) => self.check_text(&text),
+                Err(error) => Replayed::Unreadable { why: error.to_string() },
+            };
+            journals.push((file, replayed));
+        }
+        JournalReport { journals }
+    }
+
+    /// Runs the code over one journal.
+    #[must_use]
+    pub fn check_text(&self, text: &str) -> Replayed {
+        let (rows, run) = match read_journal(text) {
+            Ok(read) => read,
+            Err(bad) => return Replayed::Unreadable { why: bad.to_string() },
+        };
+        let spec = &run.started.spec;
+        let fits = |program: &&Arc<dyn Program>| {
+            let known = program.definition();
+            known.workflow == spec.workflow && known.version == spec.version
+        };
+        match self.programs.iter().find(fits) {
+            Some(program) => replay(program.as_ref(), &rows, &run),
+            None => Replayed::NoCode { workflow: spec.workflow.to_string(), version: spec.version },
+        }
+    }
+}
+
+fn find(path: &Path, into: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    if !path.is_dir() {
+        into.push(path.to_owned());
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            find(&path, into)?;
+        } else if path.extension().is_some_and(|extension| extension == "jsonl") {
+            into.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Fails the test when today's code of a workflow does not fit a journal, or a directory of them.
+///
+/// # Panics
+/// Then, and when nothing was found; the message says where and why.
+pub fn assert_replays(workflow: impl Workflow, path: impl AsRef<Path>) {
+    Journals::new().register(workflow).check(path).assert_ok();
+}
+
+/// What came of running today's code over many journals. Print it to read it.
+#[derive(Clone, Debug)]
+#[must_use = "a report that nobody looks at shows nothing; see assert_ok"]
+#[non_exhaustive]
+pub struct JournalReport {
+    /// Each file, and what came of it.
+    pub journals: Vec<(PathBuf, Replayed)>,
+}
+
+impl JournalReport {
+    /// Whether the code fits all of them, and there were some.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        let fits = |(_, replayed): &(PathBuf, Replayed)| matches!(replayed, Replayed::Fits { .. });
+        !self.journals.is_empty() && self.journals.iter().all(fits)
+    }
+
+    /// Fails the test unless the code fits all of them.
+    ///
+    /// # Panics
+    /// Then, with the whole report.
+    pub fn assert_ok(&self) {
+        assert!(self.is_ok(), "{self}");
+    }
+}
+
+impl fmt::Display for JournalReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.journals.is_empty() {
+            return writeln!(f, "expected journals (*.jsonl), found none");
+        }
+        self.journals.iter().try_for_each(|(path, replayed)| writeln!(f, "{}: {replayed}", path.display()))
+    }
+}
+
+/// Notes what the code asks for, and keeps it from doing anything.
+#[derive(Default)]
+struct Withhold {
+    asked: Mutex<Vec<String>>,
+}
+
+impl Observer for Withhold {
+    fn asked(&self, _: RunId, key: &str) {
+        self.asked.lock().push(key.to_owned());
+    }
+
+    fn begins(&self, _: Beginning<'_>) -> Instead {
+        Instead::Never
+    }
+}
+
+fn replay(program: &dyn Program, rows: &[Row], run: &Run) -> Replayed {
+    if !program.replays() {
+        return check_steps(program, run);
+    }
+    for life in earlier_lives(rows) {
+        let replayed = replay_life(program, rows, &life, Expected::Again);
+        if !matches!(replayed, Replayed::Fits { .. }) {
+            return replayed;
+        }
+    }
+    let expected = match (run.status(), &run.result) {
+        (Status::Done, Some(result)) => Expected::Result(result.text()),
+        (status, _) if status.is_terminal() => Expected::Anything,
+        _ => Expected::Open,
+    };
+    replay_life(program, rows, run, expected)
+}
+
+/// Steps of a machine are not replayed: they run again as a whole, or not at all. An open run needs the one it stands at.
+fn check_steps(program: &dyn Program, run: &Run) -> Replayed {
+    let steps = run.cursors.iter().filter_map(|cursor| cursor.step.as_deref());
+    let mut missing = steps.filter(|step| !program.has_step(step));
+    match missing.next().filter(|_| !run.status().is_terminal()) {
+        Some(step) => Replayed::Diverges {
+            rev: Some(run.rev.0),
+            why: format!("the run stands at step {step:?}, which the code does not have"),
+        },
+        None => Replayed::Fits { removed: Vec::new(), next: Vec::new() },
+    }
+}
+
+/// The run as it was each time just before it began again.
+fn earlier_lives(rows: &[Row]) -> Vec<Run> {
+    let mut lives = Vec::new();
+    let mut run: Option<Run> = None;
+    for row in rows {
+        let Some(known) = &mut run else {
+            run = Run::begin(row).ok();
+            continue;
+        };
+        for fact in &row.facts {
+            if matches!(fact, Fact::Applied(applied) if applied.then == After::Continue) {
+                lives.push(known.clone());
+            }
+            known.apply(fact, Meta { seq: row.seq, at: row.at });
+        }
+        known.rev = row.rev;
+    }
+    lives
+}
+
+/// How a life of the run is to come out.
+#[derive(Clone, Copy)]
+enum Expected<'a> {
+    /// It is open: it waits, or goes on.
+    Open,
+    /// It returned this.
+    Result(&'a str),
+    /// It began again.
+    Again,
+    /// It failed or was cancelled: what it would do now is its own affair.
+    Anything,
+}
+
+fn replay_life(program: &dyn Program, rows: &[Row], run: &Run, expected: Expected<'_>) -> Replayed {
+    let withhold = Arc::new(Withhold::default());
+    let Some(attempt) = attempt(run, withhold.clone()) else {
+        // It has not begun: whatever the code does is new.
+        return Replayed::Fits { removed: Vec::new(), next: Vec::new() };
+    };
+    let visit = attempt.dispatch.visit;
+    let verdict = pin!(program.execute(attempt)).poll(&mut Context::from_waker(Waker::noop()));
+    let asked = withhold.asked.lock();
+    let recorded: Vec<(OpId, &str)> =
+        run.ops().filter(|(_, op)| op.visit == visit).map(|(id, op)| (id, &*op.key)).collect();
+    let is_recorded = |key: &String| recorded.iter().any(|(_, known)| known == key);
+    let next: Vec<String> = asked.iter().filter(|key| !is_recorded(key)).cloned().collect();
+    let removed = recorded.iter().filter(|(_, key)| !asked.iter().any(|asked| asked == key));
+    let removed: Vec<String> = removed.map(|(_, key)| (*key).to_owned()).collect();
+    let diverges = |why: String| Replayed::Diverges { rev: asked.last().and_then(|key| rev_of(rows, key)), why };
+    let goes_on = || match next.first() {
+        Some(key) => format!("the code goes on with {key:?}, which the recorded run never came to"),
+        None => "the code goes on where the recorded run ended".to_owned(),
+    };
+    match (verdict, expected) {
+        (Poll::Ready(Verdict::SetAside { error }), _) => diverges(error.message.to_string()),
+        (Poll::Ready(Verdict::Outcome { outcome: Outcome::Done { result }, .. }), Expected::Result(recorded)) => {
+            if result.text() == recorded {
+                Replayed::Fits { removed, next }
+            } else {
+                let found = result.text();
+                Replayed::Diverges { rev: None, why: format!("expected the result {recorded}, found {found}") }
+            }
+        }
+        (Poll::Ready(Verdict::Outcome { outcome: Outcome::ContinueAsNew { .. }, .. }), Expected::Again) => {
+            Replayed::Fits { removed, next }
+        }
+        (Poll::Ready(Verdict::Failed { error, .. }), Expected::Result(_) | Expected::Again) => {
+            diverges(format!("the code fails where the recorded run went on: {error}"))
+        }
+        (_, Expected::Result(_) | Expected::Again) => diverges(goes_on()),
+        (_, Expected::Open | Expected::Anything) => Replayed::Fits { removed, next },
+    }
+}
+
+/// The revision at which an entry of the ledger was first recorded.
+fn rev_of(rows: &[Row], key: &str) -> Option<u64> {
+    let intends =
+        |row: &&Row| row.facts.iter().any(|fact| matches!(fact, Fact::Intended(intended) if &*intended.key == key));
+    rows.iter().find(intends).map(|row| row.rev.0)
+}
+
+/// An attempt at the run as it stands, whose words lead nowhere.
+fn attempt(run: &Run, observer: Arc<dyn Observer>) -> Option<Attempt> {
+    let cursor = run.cursors.first()?;
+    let claim = ClaimId { run: run.id, number: run.claims + 1 };
+    let dispatch = Dispatch {
+        worker: WorkerId(0),
+        claim,
+        started: run.started.clone(),
+        epoch: run.epoch,
+        step: cursor.step.clone()?,
+        visit: cursor.visit,
+        turn: cursor.turn,
+        cursor: 0,
+        retries: cursor.retries,
+        reclaims: cursor.reclaims,
+        woken_by: Some(WakeReason::Ledger),
+        state: run.state.clone(),
+        signals: run.inbox.clone(),
+        children: run.children.clone(),
+        ops: run.ops.clone(),
+        ops_dropped: run.ops_dropped,
+        ops_ended: run.ops_ended,
+        begun_at: run.begun_at,
+        lease_until: run.updated_at,
+        cancelling: run.cancelling.is_some(),
+    };
+    let link = AttemptLink::detached(claim, run.updated_at, observer);
+    Some(Attempt { dispatch: Box::new(dispatch), link })
+}
