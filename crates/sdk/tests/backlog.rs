@@ -1,5 +1,7 @@
 //! A backlog that is larger than what the engine keeps in memory.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

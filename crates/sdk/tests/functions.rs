@@ -1,5 +1,7 @@
 //! Functions: ordinary async code that survives.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,7 @@
 //! The end of an engine, and what the next one finds.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

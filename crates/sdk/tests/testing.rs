@@ -194,11 +194,11 @@ fn what_does_not_end_is_explained() {
     let engine = TestEngine::new().register(asks).register(ticks).skips_max(50);
     let asks = engine.start("asks", &());
     let told = |panic: Box<dyn std::any::Any + Send>| *panic.downcast::<String>().expect("a panic with a message");
-    let blocked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| asks.result::<u32>())).map(drop);
+    let blocked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(asks.result::<u32>())));
     let blocked = told(blocked.expect_err("it is blocked"));
     assert!(blocked.starts_with("run-1 is blocked:") && blocked.contains("signal number"), "{blocked}");
     let ticks = engine.start("ticks", &0u32);
-    let endless = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ticks.result::<u32>())).map(drop);
+    let endless = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(ticks.result::<u32>())));
     assert!(told(endless.expect_err("it has no end")).contains("50 skips"), "it says how far it went");
     assert_eq!(engine.elapsed(), secs(50));
     assert_eq!(asks.signal("number", &7u32).result::<u32>().unwrap(), 7);

@@ -17,6 +17,9 @@ use serde::de::DeserializeOwned;
 use super::{Ledger, Local, Next};
 use crate::{Operation, StepError};
 
+/// What an effect gives, and how long what it borrows lives.
+pub(crate) type Returns<'a, R, T> = fn(&'a ()) -> (R, T);
+
 /// A future of this crate, boxed.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -34,7 +37,7 @@ pub struct Effect<'a, F, R, T> {
     pub(crate) input: Result<u64, StepError>,
     pub(crate) place: &'static Location<'static>,
     pub(crate) call: F,
-    pub(crate) returns: PhantomData<fn(&'a ()) -> (R, T)>,
+    pub(crate) returns: PhantomData<Returns<'a, R, T>>,
 }
 
 impl<F, R, T> Effect<'_, F, R, T> {
