@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use abide::testing::{Journals, Replayed, Side, TestEngine, Violation, assert_replays, crash_everywhere};
 use abide::{
-    Call, Control, Fact, Failure, FnCtx, Function, Machine, Policy, RetryPolicy, Status, StepError, days, done, hours,
-    next, secs, sleep,
+    Call, Control, Engine, Fact, Failure, FnCtx, Function, Machine, Policy, RetryPolicy, Status, StepError, days, done,
+    hours, next, secs, sleep,
 };
 
 async fn ok<T>(value: T) -> Result<T, StepError> {
@@ -194,11 +194,11 @@ fn what_does_not_end_is_explained() {
     let engine = TestEngine::new().register(asks).register(ticks).skips_max(50);
     let asks = engine.start("asks", &());
     let told = |panic: Box<dyn std::any::Any + Send>| *panic.downcast::<String>().expect("a panic with a message");
-    let blocked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| asks.result::<u32>())).map(drop);
+    let blocked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(asks.result::<u32>())));
     let blocked = told(blocked.expect_err("it is blocked"));
     assert!(blocked.starts_with("run-1 is blocked:") && blocked.contains("signal number"), "{blocked}");
     let ticks = engine.start("ticks", &0u32);
-    let endless = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ticks.result::<u32>())).map(drop);
+    let endless = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(ticks.result::<u32>())));
     assert!(told(endless.expect_err("it has no end")).contains("50 skips"), "it says how far it went");
     assert_eq!(engine.elapsed(), secs(50));
     assert_eq!(asks.signal("number", &7u32).result::<u32>().unwrap(), 7);
@@ -373,6 +373,29 @@ fn journals_are_replayed_on_todays_code() {
     let (_, lines) = told(Edit::Result);
     assert!(lines[0].contains("expected the result \"pen ch_1 to here\""), "{lines:?}");
     assert_eq!(lines[1], "fits");
+}
+
+/// AB-2: the open runs of a store are replayed on today's code, beside the engine that holds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_runs_of_a_store_are_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("abide.db");
+    let url = format!("sqlite:{}", path.display());
+    let engine = Engine::open(&url).register(order(Edit::None)).start().await.unwrap();
+    let (open, ended) =
+        (engine.client().start("order", "book").await.unwrap(), engine.client().start("order", "pen").await.unwrap());
+    ended.signal("address", "here").await.unwrap();
+    ended.result::<String>().await.unwrap();
+    while open.show().await.unwrap().status() != Status::AwaitingSignal {
+        tokio::task::yield_now().await;
+    }
+    let check = |edit: Edit| Journals::new().register(order(edit)).check_store(&path).unwrap();
+    let report = check(Edit::None);
+    assert_eq!(report.journals.len(), 1, "{report}");
+    assert_eq!(report.journals[0].0, open.id().to_string());
+    report.assert_ok();
+    assert!(check(Edit::Amount).to_string().contains("diverges"), "{report}");
+    engine.stop(Duration::from_secs(5)).await;
 }
 
 /// AB-2: a journal that is torn, or that nobody has code for, is not taken for one that fits; neither is an empty folder.
