@@ -235,6 +235,22 @@ fn operations_are_scripted() {
     assert_eq!(effects, ["book/charge idempotent", "pen/charge idempotent"]);
 }
 
+/// JI-33: a journal of the shape that a test wants is brought in, and the run goes on from there.
+#[test]
+fn journals_are_brought_in() {
+    let engine = TestEngine::new().register(order(Edit::None));
+    let text = engine.start("order", "book").signal("address", "there").export();
+    // As it stood before its last step, with another price on record.
+    let cut: Vec<&str> = text.lines().collect();
+    let cut = cut[..cut.len() - 1].join("\n").replace("\"value\":\"ch_1\"", "\"value\":\"ch_9\"");
+    let engine = TestEngine::new().register(order(Edit::None));
+    let charge = engine.operation("charge").returns("never");
+    let run = engine.import(&cut);
+    assert_eq!(run.result::<String>().unwrap(), "book ch_9 to there");
+    assert_eq!(charge.calls(), 0);
+    assert!(run.history().starts_with("1 +0s started"), "{}", run.history());
+}
+
 /// A store that is taken over, an index that is lost, a process that dies: the run goes on.
 #[test]
 fn faults_are_one_liners() {
