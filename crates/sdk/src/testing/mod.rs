@@ -32,6 +32,11 @@ mod run;
 mod script;
 mod wait;
 
+/// The guide, so that its examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/testing.md")]
+struct Guide;
+
 pub use crash::{CrashEverywhere, crash_everywhere};
 pub use engine::TestEngine;
 pub use journal::{BadJournal, JOURNAL_FORMAT, read_journal, write_journal};
