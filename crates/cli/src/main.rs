@@ -42,7 +42,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 the run failed (--wait), 5 
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Runs: list, show, history, explain, start, signal, cancel, compact, purge.
+    /// Runs: list, show, history, export, explain, start, signal, cancel, compact, purge.
     Run(commands::run::Command),
     /// Attempts and messages that were set aside: list, requeue, discard.
     DeadLetter(commands::dead_letter::Command),
@@ -50,6 +50,8 @@ enum Verb {
     Effect(commands::effect::Command),
     /// The store itself: check, stats, migrate.
     Store(commands::store::Command),
+    /// Look whether exported journals are whole, and which workflows they need.
+    Check(commands::check::Check),
     /// Look for what needs a person: expired claims, overdue timers, dead letters, foreign programs.
     Doctor(commands::doctor::Doctor),
     /// Watch a workflow survive being killed again and again.
@@ -69,6 +71,7 @@ impl Verb {
             Self::DeadLetter(dead_letter) => Some(dead_letter.json),
             Self::Effect(effect) => Some(effect.json),
             Self::Store(store) => Some(store.json),
+            Self::Check(check) => Some(check.json),
             Self::Doctor(doctor) => Some(doctor.json),
             Self::Demo(demo) => Some(demo.json),
             Self::DemoWorker(_) | Self::Bench(_) => None,
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Verb::DeadLetter(dead_letter) => dead_letter.perform(&globals),
         Verb::Effect(effect) => effect.perform(&globals),
         Verb::Store(store) => store.perform(&globals),
+        Verb::Check(check) => check.perform(&globals),
         Verb::Doctor(doctor) => doctor.perform(&globals),
         Verb::Demo(demo) => demo.perform(&globals),
         Verb::DemoWorker(worker) => worker.perform(),

@@ -26,13 +26,14 @@ fn help_shows_the_nouns_and_examples() {
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 20] = [
+    let verbs: [&[&str]; 22] = [
         &["effect", "list"],
         &["effect", "show"],
         &["effect", "resolve"],
         &["run", "list"],
         &["run", "show"],
         &["run", "history"],
+        &["run", "export"],
         &["run", "explain"],
         &["run", "start"],
         &["run", "signal"],
@@ -45,6 +46,7 @@ fn every_verb_has_help_with_an_example() {
         &["store", "check"],
         &["store", "stats"],
         &["store", "migrate"],
+        &["check"],
         &["doctor"],
         &["demo"],
     ];

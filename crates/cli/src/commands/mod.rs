@@ -1,5 +1,6 @@
 //! The verbs, one file each, under their nouns.
 
+pub(crate) mod check;
 pub(crate) mod dead_letter;
 pub(crate) mod demo;
 pub(crate) mod doctor;

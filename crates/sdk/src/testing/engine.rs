@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use abide_kernel::shard::Batch;
 use abide_kernel::{Refusal, RequestId, Row, RunId, Seq, ShardId, Status, Timestamp};
 use abide_runtime::{Clock, Config, Program, Rest, Unanswered};
 use abide_store::memory::{Faults, MemoryStore, WriteFault};
@@ -13,6 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::history::Aliases;
+use super::journal::read_journal;
 use super::report::Side;
 use super::run::TestRun;
 use super::script::{Script, Scripted};
@@ -20,7 +22,7 @@ use super::wait::{block_on, outside};
 use crate::{Client, ClientError, Start, Workflow};
 
 /// When the tests' time begins: the first day of 2030.
-pub(super) const BEGINNING: Timestamp = Timestamp(1_893_456_000_000);
+const BEGINNING: Timestamp = Timestamp(1_893_456_000_000);
 
 /// Skips of the clock after which a run counts as one without end.
 const SKIPS_MAX: usize = 10_000;
@@ -38,6 +40,8 @@ pub struct TestEngine {
 
 struct Inner {
     store: MemoryStore,
+    /// When the test's time begins.
+    beginning: AtomicI64,
     clock: Arc<AtomicI64>,
     script: Arc<Script>,
     state: Mutex<State>,
@@ -86,6 +90,7 @@ impl TestEngine {
         };
         let inner = Inner {
             store: MemoryStore::new(shards),
+            beginning: AtomicI64::new(BEGINNING.0),
             clock: Arc::new(AtomicI64::new(BEGINNING.0)),
             script: Arc::default(),
             state: Mutex::new(state),
@@ -242,7 +247,38 @@ impl TestEngine {
     /// How much time has passed since the beginning.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        Duration::from_millis(self.now().since(BEGINNING))
+        Duration::from_millis(self.now().since(self.beginning()))
+    }
+
+    pub(super) fn beginning(&self) -> Timestamp {
+        Timestamp(self.inner.beginning.load(Ordering::Acquire))
+    }
+
+    /// Takes in a journal that was exported, or written by hand: the run goes on where it ends. On an engine that has no
+    /// runs yet, time begins with the journal.
+    ///
+    /// # Panics
+    /// When the journal cannot be read.
+    pub fn import(&self, journal: &str) -> TestRun {
+        self.end();
+        let (mut rows, run) = read_journal(journal).unwrap_or_else(|bad| panic!("the journal cannot be read: {bad}"));
+        let mut store = self.inner.store.clone();
+        let shard = store.map().home(run.id.slot());
+        let opened = store.open_shard(shard, "import").expect("a store in memory opens");
+        let mut prior = Seq(0);
+        for (row, seq) in rows.iter_mut().zip(opened.head.0 + 1..) {
+            (row.seq, row.prior) = (Seq(seq), prior);
+            prior = Seq(seq);
+        }
+        let began = rows.first().map_or(BEGINNING, |row| row.at);
+        let batch = Batch { shard, epoch: opened.epoch, rows, ..Batch::default() };
+        store.append(&[batch]).expect("a store in memory takes a journal");
+        if opened.head == Seq(0) {
+            self.inner.beginning.store(began.0, Ordering::Release);
+            self.inner.clock.store(run.updated_at.0, Ordering::Release);
+        }
+        self.inner.clock.fetch_max(run.updated_at.0, Ordering::AcqRel);
+        self.run(run.id)
     }
 
     /// Ends the engine as a crash would, and opens the same store again.

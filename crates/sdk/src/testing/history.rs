@@ -6,8 +6,6 @@ use std::fmt::Write as _;
 use abide_kernel::{Fact, Row, RunId, Timestamp};
 use serde_json::Value;
 
-use super::engine::BEGINNING;
-
 /// Fields whose values differ from process to process, or say nothing about the run.
 const CHANCE: [&str; 6] = ["token", "process", "request", "fingerprint", "owner", "lease_ms"];
 
@@ -31,47 +29,60 @@ impl Aliases {
     }
 }
 
-/// One line for each row: its revision, when, and its facts.
-pub(super) fn tell(rows: &[Row], aliases: &mut Aliases) -> String {
+/// One line for each row: its revision, when since the beginning, and its facts.
+pub(super) fn tell(rows: &[Row], beginning: Timestamp, aliases: &mut Aliases) -> String {
+    let mut telling = Telling { beginning, aliases };
     let mut text = String::new();
     for row in rows {
-        let facts: Vec<String> = row.facts.iter().map(|fact| tell_fact(fact, aliases)).collect();
-        let _ = writeln!(text, "{} {} {}", row.rev.0, since(row.at), facts.join("; "));
+        let facts: Vec<String> = row.facts.iter().map(|fact| telling.fact(fact)).collect();
+        let _ = writeln!(text, "{} {} {}", row.rev.0, telling.since(row.at), facts.join("; "));
     }
     text
 }
 
-fn tell_fact(fact: &Fact, aliases: &mut Aliases) -> String {
-    let value = serde_json::to_value(fact).unwrap_or(Value::Null);
-    let Value::Object(mut fields) = value else {
-        return fact.kind().to_owned();
-    };
-    let Some(mut body) = fields.remove(fact.kind()) else {
-        return fact.kind().to_owned();
-    };
-    alias(&mut body, aliases);
-    match body.as_object().is_some_and(serde_json::Map::is_empty) {
-        true => fact.kind().to_owned(),
-        false => format!("{} {body}", fact.kind()),
-    }
+struct Telling<'a> {
+    beginning: Timestamp,
+    aliases: &'a mut Aliases,
 }
 
-fn alias(value: &mut Value, aliases: &mut Aliases) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|name, _| !CHANCE.contains(&name.as_str()));
-            fields.values_mut().for_each(|field| alias(field, aliases));
-            fields.retain(|_, field| !field.as_object().is_some_and(serde_json::Map::is_empty));
+impl Telling<'_> {
+    fn fact(&mut self, fact: &Fact) -> String {
+        let value = serde_json::to_value(fact).unwrap_or(Value::Null);
+        let Value::Object(mut fields) = value else {
+            return fact.kind().to_owned();
+        };
+        let Some(mut body) = fields.remove(fact.kind()) else {
+            return fact.kind().to_owned();
+        };
+        self.alias(&mut body);
+        match body.as_object().is_some_and(serde_json::Map::is_empty) {
+            true => fact.kind().to_owned(),
+            false => format!("{} {body}", fact.kind()),
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| alias(item, aliases)),
-        Value::String(text) => alias_text(text, aliases),
-        Value::Number(number) => {
-            let ms = number.as_i64().filter(|ms| *ms >= BEGINNING.0 && ms.abs_diff(BEGINNING.0) < SPAN_MS);
-            if let Some(ms) = ms {
-                *value = Value::String(since(Timestamp(ms)));
+    }
+
+    fn alias(&mut self, value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|name, _| !CHANCE.contains(&name.as_str()));
+                fields.values_mut().for_each(|field| self.alias(field));
+                fields.retain(|_, field| !field.as_object().is_some_and(serde_json::Map::is_empty));
             }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.alias(item)),
+            Value::String(text) => alias_text(text, self.aliases),
+            Value::Number(number) => {
+                let begins = self.beginning.0;
+                let ms = number.as_i64().filter(|ms| *ms >= begins && ms.abs_diff(begins) < SPAN_MS);
+                if let Some(ms) = ms {
+                    *value = Value::String(self.since(Timestamp(ms)));
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
         }
-        Value::Null | Value::Bool(_) => {}
+    }
+
+    fn since(&self, at: Timestamp) -> String {
+        span(at.since(self.beginning))
     }
 }
 
@@ -93,9 +104,8 @@ fn alias_text(text: &mut String, aliases: &mut Aliases) {
     }
 }
 
-/// The time since the beginning: `+1d2h`, `+1.500s`.
-fn since(at: Timestamp) -> String {
-    let ms = at.since(BEGINNING);
+/// A time since the beginning: `+1d2h`, `+1.500s`.
+fn span(ms: u64) -> String {
     let (days, hours, minutes) = (ms / 86_400_000, ms / 3_600_000 % 24, ms / 60_000 % 60);
     let (seconds, rest) = (ms / 1_000 % 60, ms % 1_000);
     let mut text = String::from("+");
@@ -118,10 +128,9 @@ mod tests {
 
     #[test]
     fn instants_are_told_since_the_beginning() {
-        let told = |ms: u64| since(BEGINNING.after(ms));
-        assert_eq!(told(0), "+0s");
-        assert_eq!(told(1_500), "+1.500s");
-        assert_eq!(told(90_000_000), "+1d1h");
+        assert_eq!(span(0), "+0s");
+        assert_eq!(span(1_500), "+1.500s");
+        assert_eq!(span(90_000_000), "+1d1h");
     }
 
     #[test]

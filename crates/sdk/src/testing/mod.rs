@@ -25,16 +25,23 @@ mod crash;
 mod engine;
 mod history;
 mod journal;
+mod journals;
 mod replay;
 mod report;
 mod run;
 mod script;
 mod wait;
 
+/// The guide, so that its examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/testing.md")]
+struct Guide;
+
 pub use crash::{CrashEverywhere, crash_everywhere};
 pub use engine::TestEngine;
 pub use journal::{BadJournal, JOURNAL_FORMAT, read_journal, write_journal};
-pub use replay::{JournalReport, Journals, Replayed, assert_replays};
+pub use journals::{JournalReport, Journals, assert_replays};
+pub use replay::Replayed;
 pub use report::{CrashPoint, CrashReport, Held, Repeated, Side, Violation};
 pub use run::TestRun;
 pub use script::Scripted;

@@ -1,7 +1,6 @@
 //! Replay: today's code is run over a journal of yesterday, with nothing done outside.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -10,9 +9,6 @@ use abide_kernel::shard::{Dispatch, WorkerId};
 use abide_kernel::{After, ClaimId, Fact, Meta, OpId, Outcome, Row, Run, RunId, Status, WakeReason};
 use abide_runtime::{Attempt, AttemptLink, Beginning, Instead, Observer, Program, Verdict};
 use parking_lot::Mutex;
-
-use super::journal::read_journal;
-use crate::Workflow;
 
 /// What came of running today's code over a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,132 +63,6 @@ impl fmt::Display for Replayed {
     }
 }
 
-/// Journals that today's code is to be run over.
-///
-/// ```no_run
-/// use abide::testing::Journals;
-/// # fn order() -> abide::Machine<u32> { abide::Machine::new("order") }
-/// Journals::new().register(order()).check("tests/journals").assert_ok();
-/// ```
-#[must_use = "nothing is replayed before check()"]
-#[derive(Default)]
-pub struct Journals {
-    programs: Vec<Arc<dyn Program>>,
-}
-
-impl Journals {
-    /// Without code yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Today's code of a workflow.
-    ///
-    /// # Panics
-    /// When the workflow is not as it should be.
-    pub fn register(mut self, workflow: impl Workflow) -> Self {
-        let program = workflow.into_program().unwrap_or_else(|(workflow, problem)| panic!("{workflow}: {problem}"));
-        self.programs.push(program);
-        self
-    }
-
-    /// Runs the code over every `.jsonl` file below a directory, or over one file.
-    pub fn check(&self, path: impl AsRef<Path>) -> JournalReport {
-        let mut files = Vec::new();
-        let mut journals = Vec::new();
-        if let Err(error) = find(path.as_ref(), &mut files) {
-            let why = error.to_string();
-            journals.push((path.as_ref().to_owned(), Replayed::Unreadable { why }));
-        }
-        files.sort();
-        for file in files {
-            let replayed = match std::fs::read_to_string(&file) {
-                Ok(text) => self.check_text(&text),
-                Err(error) => Replayed::Unreadable { why: error.to_string() },
-            };
-            journals.push((file, replayed));
-        }
-        JournalReport { journals }
-    }
-
-    /// Runs the code over one journal.
-    #[must_use]
-    pub fn check_text(&self, text: &str) -> Replayed {
-        let (rows, run) = match read_journal(text) {
-            Ok(read) => read,
-            Err(bad) => return Replayed::Unreadable { why: bad.to_string() },
-        };
-        let spec = &run.started.spec;
-        let fits = |program: &&Arc<dyn Program>| {
-            let known = program.definition();
-            known.workflow == spec.workflow && known.version == spec.version
-        };
-        match self.programs.iter().find(fits) {
-            Some(program) => replay(program.as_ref(), &rows, &run),
-            None => Replayed::NoCode { workflow: spec.workflow.to_string(), version: spec.version },
-        }
-    }
-}
-
-fn find(path: &Path, into: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    if !path.is_dir() {
-        into.push(path.to_owned());
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(path)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            find(&path, into)?;
-        } else if path.extension().is_some_and(|extension| extension == "jsonl") {
-            into.push(path);
-        }
-    }
-    Ok(())
-}
-
-/// Fails the test when today's code of a workflow does not fit a journal, or a directory of them.
-///
-/// # Panics
-/// Then, and when nothing was found; the message says where and why.
-pub fn assert_replays(workflow: impl Workflow, path: impl AsRef<Path>) {
-    Journals::new().register(workflow).check(path).assert_ok();
-}
-
-/// What came of running today's code over many journals. Print it to read it.
-#[derive(Clone, Debug)]
-#[must_use = "a report that nobody looks at shows nothing; see assert_ok"]
-#[non_exhaustive]
-pub struct JournalReport {
-    /// Each file, and what came of it.
-    pub journals: Vec<(PathBuf, Replayed)>,
-}
-
-impl JournalReport {
-    /// Whether the code fits all of them, and there were some.
-    #[must_use]
-    pub fn is_ok(&self) -> bool {
-        let fits = |(_, replayed): &(PathBuf, Replayed)| matches!(replayed, Replayed::Fits { .. });
-        !self.journals.is_empty() && self.journals.iter().all(fits)
-    }
-
-    /// Fails the test unless the code fits all of them.
-    ///
-    /// # Panics
-    /// Then, with the whole report.
-    pub fn assert_ok(&self) {
-        assert!(self.is_ok(), "{self}");
-    }
-}
-
-impl fmt::Display for JournalReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.journals.is_empty() {
-            return writeln!(f, "expected journals (*.jsonl), found none");
-        }
-        self.journals.iter().try_for_each(|(path, replayed)| writeln!(f, "{}: {replayed}", path.display()))
-    }
-}
-
 /// Notes what the code asks for, and keeps it from doing anything.
 #[derive(Default)]
 struct Withhold {
@@ -209,7 +79,8 @@ impl Observer for Withhold {
     }
 }
 
-fn replay(program: &dyn Program, rows: &[Row], run: &Run) -> Replayed {
+/// Runs the code of a workflow over a journal and the run it makes.
+pub(super) fn replay(program: &dyn Program, rows: &[Row], run: &Run) -> Replayed {
     if !program.replays() {
         return check_steps(program, run);
     }

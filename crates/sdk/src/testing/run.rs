@@ -167,7 +167,7 @@ impl TestRun {
     /// beginning, runs by their aliases, and without what differs by chance. For golden files.
     #[must_use]
     pub fn history(&self) -> String {
-        history::tell(&self.journal(), &mut self.engine.aliases().lock())
+        history::tell(&self.journal(), self.engine.beginning(), &mut self.engine.aliases().lock())
     }
 
     /// Its journal as `abide run export` writes it, to be kept beside the tests; see [`Journals`](super::Journals).

@@ -3,6 +3,7 @@
 mod cancel;
 mod compact;
 mod explain;
+mod export;
 mod facts;
 mod history;
 mod list;
@@ -17,7 +18,7 @@ use clap::{Args, Subcommand};
 use crate::failure::Outcome;
 use crate::options::{AsJson, Globals};
 
-/// Runs: list, show, history, explain, start, signal, cancel, compact, purge.
+/// Runs: list, show, history, export, explain, start, signal, cancel, compact, purge.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
     #[command(flatten)]
@@ -35,6 +36,8 @@ enum Verb {
     Show(show::Show),
     /// Tell what happened to a run, fact by fact.
     History(history::History),
+    /// Write a run's journal as JSON lines, to be replayed on other code.
+    Export(export::Export),
     /// Say why a run does not move, and what would move it.
     Explain(explain::Explain),
     /// Start a run of a workflow; an engine that has its code executes it.
@@ -55,6 +58,7 @@ impl Command {
             Verb::List(list) => list.perform(globals),
             Verb::Show(show) => show.perform(globals),
             Verb::History(history) => history.perform(globals),
+            Verb::Export(export) => export.perform(globals),
             Verb::Explain(explain) => explain.perform(globals),
             Verb::Start(start) => start.perform(globals),
             Verb::Signal(signal) => signal.perform(globals),
