@@ -112,6 +112,9 @@ pub fn threads(run: RunId, started: &Started, fact: &Fact) -> SmallVec<[Thread; 
         | Fact::Intended(_)
         | Fact::Resulted(_)
         | Fact::Seen(_)
+        | Fact::Asked(_)
+        | Fact::Assigned(_)
+        | Fact::Decided(_)
         | Fact::Anomaly(_) => (true, false, false),
     };
     if life {

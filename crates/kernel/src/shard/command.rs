@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::envelope::{DeadEnvelope, Envelope};
 use crate::transition::{
-    child::StartingChild, complete::Completing, fail::Failing, record::Recording, signal, start::StartAnswer,
+    child::StartingChild, complete::Completing, fail::Failing, manual, record::Recording, signal, start::StartAnswer,
 };
 use crate::{
     Child, ClaimId, ErrorInfo, LetterId, Op, OpId, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq,
@@ -38,6 +38,20 @@ pub enum Command {
         run: RunId,
         /// What is sent.
         sent: Box<signal::Sent>,
+    },
+    /// Decide what a run asks of a person.
+    Decide {
+        /// The run.
+        run: RunId,
+        /// What the person says.
+        deciding: Box<manual::Deciding>,
+    },
+    /// Give what a run asks of a person to somebody, or give it back.
+    Assign {
+        /// The run.
+        run: RunId,
+        /// What the person says.
+        assigning: Box<manual::Assigning>,
     },
     /// Keep a lease.
     Heartbeat {
@@ -172,6 +186,8 @@ impl Command {
         match self {
             Self::Start { .. } | Self::Unflushed | Self::Settle { .. } => None,
             Self::Signal { run, .. }
+            | Self::Decide { run, .. }
+            | Self::Assign { run, .. }
             | Self::Complete { run, .. }
             | Self::Fail { run, .. }
             | Self::Record { run, .. }

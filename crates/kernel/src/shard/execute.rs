@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 
 use super::{Answer, Command, Ending, Shard, Ticket};
 use crate::transition::{
-    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, purge, record, recover,
-    schedule, signal, wake,
+    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, manual, purge, record,
+    recover, schedule, signal, wake,
 };
 use crate::{Fact, Facts, Refusal, Row, Run, RunId, TurnRef};
 
@@ -46,6 +46,8 @@ impl Shard {
                 Err(refusal) => Err(refusal),
             },
             Command::Record { recording, .. } => record::decide(run, &recording, now),
+            Command::Decide { deciding, .. } => manual::decide(run, &deciding, now),
+            Command::Assign { assigning, .. } => manual::assign(run, &assigning, now),
             Command::GiveBack { claim, token } => claim::give_back(run, claim.number, token, now),
             Command::StartChild { starting, .. } => match child::decide_start(run, &starting, now) {
                 Ok((child, transition)) => {
@@ -68,10 +70,7 @@ impl Shard {
                 }
                 decided => decided,
             },
-            Command::Schedule { intent, .. } => {
-                let facts = schedule::decide(run, &intent, now);
-                Ok(Transition { facts, messages: alloc::vec::Vec::new() })
-            }
+            Command::Schedule { intent, .. } => Ok(Transition::of(schedule::decide(run, &intent, now))),
             Command::Notified { cursor, turn, .. } => self.notified(id, cursor, turn),
             Command::Requeue { .. } => dead_letter::requeue(run),
             Command::Discard { .. } => dead_letter::discard(run),

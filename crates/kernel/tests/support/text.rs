@@ -117,6 +117,13 @@ impl Aliases {
             Fact::Intended(intended) => format!("{}intended {} {}", at(intended.cursor), intended.op, intended.key),
             Fact::Resulted(resulted) => format!("resulted {}", resulted.op),
             Fact::Seen(seen) => format!("seen {}", seen.op),
+            Fact::Asked(asked) => format!("asked {} {} {}", asked.op, asked.kind, asked.key),
+            Fact::Assigned(assigned) => {
+                format!("assigned {} to {}", assigned.op, assigned.to.as_deref().unwrap_or("nobody"))
+            }
+            Fact::Decided(decided) => {
+                format!("decided {} {} by {}", decided.op, decided.choice, decided.actor.as_deref().unwrap_or("nobody"))
+            }
             Fact::Anomaly(anomaly) => format!("anomaly {}", anomaly.kind),
             Fact::Purged => "purged".into(),
             Fact::Compacted(_) => "compacted".into(),

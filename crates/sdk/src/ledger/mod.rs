@@ -107,6 +107,7 @@ enum LocalKind {
     Timer,
     Signal,
     Child,
+    Manual,
 }
 
 impl LocalKind {
@@ -116,6 +117,7 @@ impl LocalKind {
             OpKind::Timer { .. } => Self::Timer,
             OpKind::Signal { .. } => Self::Signal,
             OpKind::Child { .. } => Self::Child,
+            OpKind::Manual { .. } => Self::Manual,
         }
     }
 
@@ -125,6 +127,7 @@ impl LocalKind {
             Self::Timer => "a timer",
             Self::Signal => "a wait for a signal",
             Self::Child => "a child",
+            Self::Manual => "a wait for a person",
         }
     }
 
@@ -235,6 +238,7 @@ impl Ledger {
             Wanted::Timer(_) => LocalKind::Timer,
             Wanted::Signal { .. } => LocalKind::Signal,
             Wanted::Child(_) => LocalKind::Child,
+            Wanted::Manual(_) => LocalKind::Manual,
         };
         if matches!(kind, LocalKind::Effect(_)) && !state.active.insert(name.to_owned()) {
             return Err(overlapping(name));
