@@ -31,6 +31,7 @@ mod ledger;
 mod limit;
 mod machine;
 mod outcome;
+mod people;
 mod run;
 mod start;
 
@@ -39,6 +40,7 @@ pub use context::{Child, Ctx};
 pub use engine::{Engine, EngineBuilder};
 pub use error::{ClientError, Failure, StartError, StepError};
 pub use function::{FnCtx, Function};
+pub use ledger::manual::{Decision, ManualWait, TaskWait};
 pub use ledger::points::{Boxed, Call, ChildCall, Effect, SignalWait, StartedChild};
 pub use limit::Limit;
 pub use machine::{Machine, Workflow};
@@ -46,13 +48,15 @@ pub use outcome::{
     ChildStart, Outcome, await_any, await_signal, child, continue_as_new, days, done, hours, minutes, next, replay,
     secs, sleep, spawn, stop,
 };
+pub use people::{Assign, Decide, OpenBoundary};
 pub use run::{Admission, RunHandle};
 pub use start::{Start, StartMany};
 
 pub use abide_kernel::explain;
 pub use abide_kernel::{
-    Backoff, Consume, ErrorInfo, Fact, Join, LetterId, OnConflict, Op, OpId, OpKind, OpState, Payload, Policy, Refusal,
-    RetryPolicy, Row, Run, RunId, Status, StatusSet, Timestamp, WakeReason,
+    Backoff, BoundaryId, Choice, Consume, ErrorInfo, Fact, Join, LetterId, Manual, ManualEnd, ManualEvent,
+    ManualEventKind, ManualKind, OnConflict, Op, OpId, OpKind, OpState, Payload, Policy, Refusal, RetryPolicy, Row,
+    Run, RunId, Status, StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
 pub use abide_store::{DeadLetterItem, Filter, Listed, Page, Stats};

@@ -123,7 +123,10 @@ impl<T> Drive<T> {
         match error {
             Unanswered::Refused(Refusal::Unknown) => Driven::Unknown,
             Unanswered::Refused(
-                refusal @ (Refusal::Invalid { .. } | Refusal::Busy { .. } | Refusal::TooLarge { .. }),
+                refusal @ (Refusal::Invalid { .. }
+                | Refusal::Busy { .. }
+                | Refusal::TooLarge { .. }
+                | Refusal::SecondBoundary { .. }),
             ) => Driven::SetAside(ErrorInfo::terminal(refusal.code(), &refusal.to_string())),
             _ => Driven::Lost,
         }

@@ -7,6 +7,7 @@
 
 pub(crate) mod drive;
 mod foreign;
+pub(crate) mod manual;
 pub(crate) mod points;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
