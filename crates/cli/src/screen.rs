@@ -52,7 +52,9 @@ pub(crate) fn tone_of(status: Status) -> Tone {
         Status::Failed | Status::DeadLettered | Status::InDoubt => Tone::Bad,
         Status::Cancelled => Tone::Faint,
         Status::Executing | Status::Runnable => Tone::Busy,
-        Status::AwaitingSignal | Status::Sleeping | Status::AwaitingChildren => Tone::Waiting,
+        Status::AwaitingSignal | Status::Sleeping | Status::AwaitingChildren | Status::AwaitingDecision => {
+            Tone::Waiting
+        }
     }
 }
 

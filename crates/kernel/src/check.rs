@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::{Cursor, Phase, Run, WaitKind, limits};
+use crate::{Cursor, OpState, Phase, Run, WaitKind, limits};
 
 impl Run {
     /// What must hold of every run after every transition. It is checked before anything is appended.
@@ -22,11 +22,30 @@ impl Run {
         for cursor in &self.cursors {
             self.check_cursor(cursor)?;
         }
+        self.check_manual()?;
         if self.end.is_none()
             && !self.is_reservation()
             && self.cursors.iter().all(|c| matches!(c.phase, Phase::Finished { .. } | Phase::Closed))
         {
             return Err("every cursor is finished, but the run has not ended".into());
+        }
+        Ok(())
+    }
+
+    /// A run asks for one person at a time, through an entry of its ledger that is open, and for none once it has ended.
+    fn check_manual(&self) -> Result<(), String> {
+        let mut open = self.manual.iter().filter(|manual| manual.end.is_none()).map(|manual| manual.asked.op);
+        let Some(op) = open.next() else {
+            return Ok(());
+        };
+        if let Some(second) = open.next() {
+            return Err(format!("boundary {second} is open beside boundary {op}"));
+        }
+        if self.end.is_some() {
+            return Err(format!("the run has ended, but boundary {op} is open"));
+        }
+        if self.op(op).is_none_or(|entry| entry.state != OpState::Open) {
+            return Err(format!("boundary {op} is open, but its entry of the ledger is not"));
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 //!
 //! It looks at the run and at what the runtime knows of its surroundings, and decides nothing.
 
+mod decision;
+
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -10,7 +12,8 @@ use alloc::vec::Vec;
 use crate::shard::Hold;
 use crate::transition::claim::Definition;
 use crate::{
-    Claim, ClaimId, Cursor, DeadLetter, Fingerprint, OpKind, Phase, Run, RunId, Status, Str, Timestamp, Wait, WaitKind,
+    BoundaryId, Claim, ClaimId, Cursor, DeadLetter, Fingerprint, OpKind, Phase, Run, RunId, Status, Str, Timestamp,
+    Wait, WaitKind,
 };
 
 /// What the run itself cannot know.
@@ -113,6 +116,8 @@ pub enum Reason {
     Sleeping(Timestamp),
     /// It waits for these children.
     WaitingForChildren(Vec<RunId>),
+    /// It waits for a person to decide.
+    AwaitingDecision(BoundaryId),
     /// It waits until someone says whether this effect happened.
     InDoubt(Str),
     /// Its attempt was set aside.
@@ -146,6 +151,7 @@ impl Reason {
             Self::WaitingForSignal(_) => "waiting_for_signal",
             Self::Sleeping(_) => "sleeping",
             Self::WaitingForChildren(_) => "waiting_for_children",
+            Self::AwaitingDecision(_) => "awaiting_decision",
             Self::InDoubt(_) => "in_doubt",
             Self::DeadLettered => "dead_lettered",
             Self::NeedsNotMet(_) => "needs_not_met",
@@ -425,7 +431,7 @@ fn waiting(run: &Run, cursor: &Cursor, wait: &Wait, now: Timestamp) -> Explanati
     explanation
 }
 
-/// A function waits for its ledger: an effect in doubt before all else, then signals, children and timers.
+/// A function waits for its ledger: an effect in doubt before all else, then a person, signals, children and timers.
 fn ledger(run: &Run, cursor: &Cursor, since: &str, now: Timestamp) -> Explanation {
     let at = step(cursor);
     let doubted = run.open_ops().find(|(id, _)| run.standing(*id) == Some(crate::Standing::InDoubt));
@@ -438,13 +444,16 @@ fn ledger(run: &Run, cursor: &Cursor, since: &str, now: Timestamp) -> Explanatio
         explanation.note("effect", id);
         return explanation;
     }
+    if let Some(manual) = run.boundary() {
+        return decision::explain(run, manual, now);
+    }
     let mut signals = Vec::new();
     let mut children = Vec::new();
     for (_, op) in run.open_ops() {
         match &op.kind {
             OpKind::Signal { name, .. } if !signals.contains(name) => signals.push(name.clone()),
             OpKind::Child { run } => children.push(*run),
-            OpKind::Signal { .. } | OpKind::Effect(_) | OpKind::Timer { .. } => {}
+            OpKind::Signal { .. } | OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Manual { .. } => {}
         }
     }
     let due = run.open_ops().filter_map(|(_, op)| op.due()).min();

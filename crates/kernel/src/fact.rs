@@ -14,8 +14,8 @@ use crate::outcome::Consume;
 use crate::run::{Run, Wait};
 use crate::spec::is_zero;
 use crate::{
-    ErrorInfo, Fingerprint, OpId, OpKind, Outcome, Payload, RequestId, Rev, RunId, Seq, StartSpec, Status, Str,
-    Timestamp, TokenHash,
+    Asked, Assigned, Decided, ErrorInfo, Fingerprint, OpId, OpKind, Outcome, Payload, RequestId, Rev, RunId, Seq,
+    StartSpec, Status, Str, Timestamp, TokenHash,
 };
 
 /// The version of the fact format written by this release.
@@ -95,6 +95,12 @@ pub enum Fact {
     Resolved(Box<Resolved>),
     /// Someone wants the run to end, and it has something to undo first.
     Cancelling(Box<Cancelling>),
+    /// A person was asked: a manual boundary opened.
+    Asked(Arc<Asked>),
+    /// A manual boundary was given to somebody, or given back.
+    Assigned(Box<Assigned>),
+    /// A manual boundary was decided.
+    Decided(Arc<Decided>),
     /// An input contradicted the facts; it was recorded and not obeyed.
     Anomaly(Box<Anomaly>),
     /// The run's record was removed.
@@ -133,6 +139,9 @@ impl Fact {
             Self::Seen(_) => "seen",
             Self::Resolved(_) => "resolved",
             Self::Cancelling(_) => "cancelling",
+            Self::Asked(_) => "asked",
+            Self::Assigned(_) => "assigned",
+            Self::Decided(_) => "decided",
             Self::Anomaly(_) => "anomaly",
             Self::Purged => "purged",
             Self::Compacted(_) => "compacted",
@@ -569,6 +578,10 @@ pub enum OpEnd {
     Elapsed,
     /// Its child ended, as the fact before says.
     Child,
+    /// It was decided, as the fact before says.
+    Decision,
+    /// Its step does not wait for it any more.
+    Withdrawn,
     /// Its error does not count: it is begun again.
     Reopened,
 }

@@ -18,6 +18,14 @@ pub const AWAIT_NAMES_MAX: usize = 64;
 pub const CURSORS_MAX: usize = 1_000;
 /// Most entries a run's ledger may have: effects and waits of one visit of a step. Continue as new before that.
 pub const OPS_MAX: usize = 100_000;
+/// What people were asked that a run remembers once it is over; the oldest is forgotten first.
+pub const MANUALS_MAX: usize = 128;
+/// Most events of one manual boundary: how often it may go from one person to another.
+pub const MANUAL_EVENTS_MAX: usize = 256;
+/// Most roles that a manual boundary, or a person at one, may name.
+pub const ROLES_MAX: usize = 64;
+/// Longest note that a person leaves with a decision, in bytes.
+pub const NOTE_BYTES_MAX: usize = 16 * 1024;
 /// Most labels a run may carry.
 pub const LABELS_MAX: usize = 64;
 /// Anomalies kept per run; later ones are only counted.

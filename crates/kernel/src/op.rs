@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::is_zero;
 use crate::transition::resolve::COMPENSATED;
-use crate::{ErrorInfo, Payload, Phase, Run, RunId, Str, Timestamp};
+use crate::{ErrorInfo, ManualKind, Payload, Phase, Run, RunId, Str, Timestamp};
 
 /// Whether and how an effect may be repeated: what the engine does when it does not know whether it happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -137,6 +137,14 @@ pub enum OpKind {
     Child {
         /// The child.
         run: RunId,
+    },
+    /// A manual boundary: a wait for a person. What is asked is in [`Run::manual`].
+    Manual {
+        /// What kind of boundary.
+        kind: ManualKind,
+        /// Wait until this instant at the latest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
     },
 }
 
@@ -280,7 +288,7 @@ impl Op {
     pub fn due(&self) -> Option<Timestamp> {
         match (&self.state, &self.kind) {
             (OpState::Open, OpKind::Timer { until }) => Some(*until),
-            (OpState::Open, OpKind::Signal { until, .. }) => *until,
+            (OpState::Open, OpKind::Signal { until, .. } | OpKind::Manual { until, .. }) => *until,
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! Refusals: typed answers that say no. They are expected, part of the protocol, and change nothing.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -154,6 +155,50 @@ pub enum Refusal {
         /// Its number in the ledger.
         op: u32,
     },
+    /// A person is asked already: a run has one manual boundary at a time.
+    SecondBoundary {
+        /// The entry of the ledger that would have asked.
+        op: u32,
+        /// The entry that asks.
+        open: u32,
+    },
+    /// The boundary is not, or no longer, the one at which the run waits for a person.
+    StaleBoundary {
+        /// The entry of the ledger that was given.
+        op: u32,
+        /// The entry that asks now, if one does.
+        current: Option<u32>,
+    },
+    /// The boundary was decided before: that decision stands.
+    AlreadyDecided {
+        /// The entry of the ledger that was given.
+        op: u32,
+        /// How it was decided.
+        decided: Str,
+        /// By whom; absent when the deadline did.
+        by: Option<Str>,
+    },
+    /// The time for the decision was over when it arrived.
+    DecisionLate {
+        /// The entry of the ledger that was given.
+        op: u32,
+        /// When it was over.
+        until: Timestamp,
+    },
+    /// The boundary is somebody else's.
+    NotAssignee {
+        /// The entry of the ledger that was given.
+        op: u32,
+        /// Whose it is.
+        assignee: Str,
+    },
+    /// None of the roles given is one of those asked for.
+    WrongRole {
+        /// The entry of the ledger that was given.
+        op: u32,
+        /// The roles asked for.
+        roles: Vec<Str>,
+    },
     /// There is no such dead letter: it was put back or discarded, or never was.
     NoLetter {
         /// The dead letter asked for.
@@ -202,6 +247,12 @@ impl Refusal {
             Self::NotInDoubt { .. } => "not_in_doubt",
             Self::WrongInterrupt { .. } => "wrong_interrupt",
             Self::EffectEnded { .. } => "effect_ended",
+            Self::SecondBoundary { .. } => "second_boundary",
+            Self::StaleBoundary { .. } => "stale_boundary",
+            Self::AlreadyDecided { .. } => "already_decided",
+            Self::DecisionLate { .. } => "decision_late",
+            Self::NotAssignee { .. } => "not_assignee",
+            Self::WrongRole { .. } => "wrong_role",
             Self::NoLetter { .. } => "no_letter",
             Self::Corrupt { .. } => "corrupt",
             Self::Unknown => "unknown",
@@ -217,6 +268,35 @@ impl Refusal {
 
     pub(crate) fn invalid(what: &str, expected: &str, found: impl Into<String>) -> Self {
         Self::Invalid { what: what.into(), expected: expected.into(), found: found.into() }
+    }
+}
+
+impl Refusal {
+    fn fmt_manual(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SecondBoundary { op, open } => write!(
+                f,
+                "entry {op} asks for a person while entry {open} still does; a run has one manual boundary at a time"
+            ),
+            Self::StaleBoundary { op, current: Some(current) } => {
+                write!(f, "boundary {op} is stale: the run waits at boundary {current}")
+            }
+            Self::StaleBoundary { op, current: None } => {
+                write!(f, "boundary {op} is stale: the run does not wait for a person")
+            }
+            Self::AlreadyDecided { op, decided, by } => {
+                let by = by.as_deref().unwrap_or("its deadline");
+                write!(f, "boundary {op} was {decided} before by {by}; that decision stands")
+            }
+            Self::DecisionLate { op, until } => {
+                write!(f, "the time for boundary {op} was over at {} ms", until.0)
+            }
+            Self::NotAssignee { op, assignee } => write!(f, "boundary {op} is assigned to {assignee}"),
+            Self::WrongRole { op, roles } => {
+                write!(f, "boundary {op} asks for the role {}, and none of those given is", roles.join(" or "))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -280,6 +360,12 @@ impl fmt::Display for Refusal {
             Self::EffectEnded { op } => {
                 write!(f, "the effect at entry {op} of the ledger has ended; what was recorded stands")
             }
+            Self::SecondBoundary { .. }
+            | Self::StaleBoundary { .. }
+            | Self::AlreadyDecided { .. }
+            | Self::DecisionLate { .. }
+            | Self::NotAssignee { .. }
+            | Self::WrongRole { .. } => self.fmt_manual(f),
             Self::NoLetter { letter } => {
                 write!(f, "there is no dead letter {letter}: it was put back or discarded, or never was")
             }

@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use crate::outcome::{Consume, Join};
 use crate::spec::is_zero;
 use crate::{
-    Anomaly, ChildAnswer, Claimant, ErrorInfo, Fact, Fingerprint, Op, OpId, OpKind, Outcome, Payload, RequestId, Rev,
-    Row, RunId, Seq, Standing, Started, Status, Str, Timestamp, WakeReason,
+    Anomaly, ChildAnswer, Claimant, ErrorInfo, Fact, Fingerprint, Manual, Op, OpId, OpKind, Outcome, Payload,
+    RequestId, Rev, Row, RunId, Seq, Standing, Started, Status, Str, Timestamp, WakeReason,
 };
 
 /// The version of the folded form of a run, as checkpoints keep it.
@@ -90,6 +90,9 @@ pub struct Run {
     /// Someone wants it to end, and it undoes what it did first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelling: Option<Arc<crate::Cancelling>>,
+    /// What people were and are asked, oldest first.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub manual: Arc<Vec<Manual>>,
     /// The parent's record is gone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub orphaned: bool,
@@ -437,8 +440,8 @@ impl core::fmt::Display for BadJournal {
 
 impl core::error::Error for BadJournal {}
 
-fn is_empty(ops: &Arc<Vec<Op>>) -> bool {
-    ops.is_empty()
+fn is_empty<T>(list: &Arc<Vec<T>>) -> bool {
+    list.is_empty()
 }
 
 impl Run {
@@ -540,8 +543,9 @@ impl Run {
                 OpKind::Effect(_) | OpKind::Timer { .. } => continue,
                 OpKind::Signal { .. } => Status::AwaitingSignal,
                 OpKind::Child { .. } => Status::AwaitingChildren,
+                OpKind::Manual { .. } => Status::AwaitingDecision,
             };
-            if status == Status::Sleeping {
+            if status == Status::Sleeping || found == Status::AwaitingDecision {
                 status = found;
             }
         }

@@ -29,16 +29,19 @@ pub enum Status {
     Cancelled,
     /// Parked on an effect that may or may not have happened; resolve it.
     InDoubt,
+    /// Parked until a person decides, or the deadline for that passes.
+    AwaitingDecision,
 }
 
 impl Status {
     /// All statuses, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Runnable,
         Self::Executing,
         Self::AwaitingSignal,
         Self::Sleeping,
         Self::AwaitingChildren,
+        Self::AwaitingDecision,
         Self::InDoubt,
         Self::DeadLettered,
         Self::Done,
@@ -61,6 +64,7 @@ impl Status {
             Self::AwaitingSignal => "awaiting_signal",
             Self::Sleeping => "sleeping",
             Self::AwaitingChildren => "awaiting_children",
+            Self::AwaitingDecision => "awaiting_decision",
             Self::InDoubt => "in_doubt",
             Self::DeadLettered => "dead_lettered",
             Self::Done => "done",
@@ -90,7 +94,7 @@ pub struct UnknownStatus;
 
 impl fmt::Display for UnknownStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected one of runnable, executing, awaiting_signal, sleeping, awaiting_children, in_doubt, dead_lettered, done, failed, cancelled")
+        f.write_str("expected one of runnable, executing, awaiting_signal, sleeping, awaiting_children, awaiting_decision, in_doubt, dead_lettered, done, failed, cancelled")
     }
 }
 
@@ -105,9 +109,9 @@ impl StatusSet {
     /// No status: the key is never occupied.
     pub const NONE: Self = Self(0);
     /// Every status that is not terminal: the default scope of a unique key.
-    pub const OPEN: Self = Self(0b10_0011_1111);
+    pub const OPEN: Self = Self(0b110_0011_1111);
     /// Every status: the key stays occupied until the run is purged.
-    pub const ALL: Self = Self(0b11_1111_1111);
+    pub const ALL: Self = Self(0b111_1111_1111);
 
     /// The set of the given statuses.
     #[must_use]

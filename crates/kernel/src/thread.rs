@@ -114,6 +114,9 @@ pub fn threads(run: RunId, started: &Started, fact: &Fact) -> SmallVec<[Thread; 
         | Fact::Seen(_)
         | Fact::Resolved(_)
         | Fact::Cancelling(_)
+        | Fact::Asked(_)
+        | Fact::Assigned(_)
+        | Fact::Decided(_)
         | Fact::Anomaly(_) => (true, false, false),
     };
     if life {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::transition::record::{Entry, Wanted};
 use abide_kernel::{
-    Consume, ErrorInfo, Fingerprint, Moment, Outcome, Payload, Policy, RetryPolicy, RunId, StartSpec, Str, Timestamp,
-    mix, stable_hash,
+    Consume, ErrorInfo, Fingerprint, ManualKind, Moment, Outcome, Payload, Policy, RetryPolicy, RunId, StartSpec, Str,
+    Timestamp, mix, stable_hash,
 };
 use abide_runtime::{Attempt, Program, Verdict};
 use serde::Serialize;
@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::control::{Control, Controls, Operation, Plan, PlanError};
 use crate::ledger::drive::{Drive, Driven};
+use crate::ledger::manual::{self, ManualWait, TaskWait};
 use crate::ledger::points::{self, Call, ChildCall, Effect, SignalWait};
 use crate::ledger::{Ledger, Mode, Undo, UndoCall, moment};
 use crate::machine::Workflow;
@@ -293,7 +294,7 @@ fn verdict(
         Driven::Returned(Ok(result), entries) => outcome(Outcome::Done { result }, entries),
         Driven::Returned(Err(failure), entries) => {
             let reopen = failure.op.map_or_else(|| ledger.curable(), |op| vec![op]);
-            Verdict::Failed { error: failure.info, retry, entries, reopen }
+            Verdict::Failed { error: failure.info, retry, entries: manual::still_asking(entries), reopen }
         }
         Driven::Suspended { seen, entries } => outcome(Outcome::Suspend { seen }, entries),
         Driven::SetAside(error) => Verdict::SetAside { error },
@@ -455,6 +456,28 @@ impl FnCtx {
             place: Location::caller(),
             payload: PhantomData,
         }
+    }
+
+    /// Waits for a person to approve or reject. A run asks for one person at a time.
+    #[track_caller]
+    pub fn approval(&self, name: &str) -> ManualWait {
+        self.manual(name, ManualKind::Approval, Location::caller())
+    }
+
+    /// Waits for a person to let the function go on.
+    #[track_caller]
+    pub fn pause(&self, name: &str) -> ManualWait {
+        self.manual(name, ManualKind::Pause, Location::caller())
+    }
+
+    /// Waits for a person to do what the form says, and gives what they hand in.
+    #[track_caller]
+    pub fn task<T>(&self, name: &str, form: &(impl Serialize + ?Sized)) -> TaskWait<T> {
+        TaskWait::new(self.manual(name, ManualKind::Task, Location::caller()).payload(form))
+    }
+
+    fn manual(&self, name: &str, kind: ManualKind, place: &'static Location<'static>) -> ManualWait {
+        ManualWait::new(self.inner.ledger.clone(), self.named(name), kind, place)
     }
 
     /// Starts a child; awaiting it waits for its result, [`ChildCall::started`] only for its beginning.

@@ -34,6 +34,7 @@ mod ledger;
 mod limit;
 mod machine;
 mod outcome;
+mod people;
 mod run;
 mod start;
 mod stepping;
@@ -46,6 +47,7 @@ pub use effects::Resolve;
 pub use engine::{Engine, EngineBuilder};
 pub use error::{ClientError, Failure, StartError, StepError};
 pub use function::{FnCtx, Function};
+pub use ledger::manual::{Decision, ManualWait, TaskWait};
 pub use ledger::points::{Boxed, Call, ChildCall, Effect, SignalWait, StartedChild};
 pub use limit::Limit;
 pub use machine::{Machine, Workflow};
@@ -53,13 +55,15 @@ pub use outcome::{
     ChildStart, Outcome, await_any, await_signal, child, continue_as_new, days, done, hours, minutes, next, replay,
     secs, sleep, spawn, stop,
 };
+pub use people::{Assign, Decide, OpenBoundary};
 pub use run::{Admission, RunHandle};
 pub use start::{Start, StartMany};
 
 pub use abide_kernel::explain;
 pub use abide_kernel::{
-    Backoff, Consume, EffectView, ErrorInfo, Fact, Join, LetterId, OnConflict, Op, OpId, OpKind, OpState, Payload,
-    Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
+    Backoff, BoundaryId, Choice, Consume, EffectView, ErrorInfo, Fact, Join, LetterId, Manual, ManualEnd, ManualEvent,
+    ManualEventKind, ManualKind, OnConflict, Op, OpId, OpKind, OpState, Payload, Policy, Refusal, RetryPolicy, Row,
+    Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
 pub use abide_store::{DeadLetterItem, Filter, Listed, Page, Stats};

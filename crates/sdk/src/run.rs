@@ -25,7 +25,7 @@ pub enum Admission {
 /// A handle on one run.
 #[derive(Clone)]
 pub struct RunHandle {
-    client: Client,
+    pub(crate) client: Client,
     id: RunId,
     admission: Admission,
 }

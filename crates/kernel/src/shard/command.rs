@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::envelope::{DeadEnvelope, Envelope};
 use crate::transition::{
-    child::StartingChild, complete::Completing, fail::Failing, record::Recording, resolve::Resolving, signal,
+    child::StartingChild, complete::Completing, fail::Failing, manual, record::Recording, resolve::Resolving, signal,
     start::StartAnswer,
 };
 use crate::{
@@ -39,6 +39,20 @@ pub enum Command {
         run: RunId,
         /// What is sent.
         sent: Box<signal::Sent>,
+    },
+    /// Decide what a run asks of a person.
+    Decide {
+        /// The run.
+        run: RunId,
+        /// What the person says.
+        deciding: Box<manual::Deciding>,
+    },
+    /// Give what a run asks of a person to somebody, or give it back.
+    Assign {
+        /// The run.
+        run: RunId,
+        /// What the person says.
+        assigning: Box<manual::Assigning>,
     },
     /// Keep a lease.
     Heartbeat {
@@ -180,6 +194,8 @@ impl Command {
         match self {
             Self::Start { .. } | Self::Unflushed | Self::Settle { .. } => None,
             Self::Signal { run, .. }
+            | Self::Decide { run, .. }
+            | Self::Assign { run, .. }
             | Self::Complete { run, .. }
             | Self::Fail { run, .. }
             | Self::Record { run, .. }

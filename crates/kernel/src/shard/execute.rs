@@ -5,8 +5,8 @@ use alloc::boxed::Box;
 use super::{Answer, Command, Ending, Shard, Ticket};
 use crate::transition::child::StartingChild;
 use crate::transition::{
-    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, purge, record, recover,
-    resolve, schedule, signal, wake,
+    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, manual, purge, record,
+    recover, resolve, schedule, signal, wake,
 };
 use crate::{Fact, Facts, Refusal, Row, Run, RunId, TokenHash, TurnRef};
 
@@ -40,6 +40,8 @@ impl Shard {
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
             Command::Heartbeat { claim, token } => return self.execute_heartbeat(ticket, id, claim.number, token),
             Command::Record { recording, .. } => record::decide(run, &recording, now),
+            Command::Decide { deciding, .. } => manual::decide(run, &deciding, now),
+            Command::Assign { assigning, .. } => manual::assign(run, &assigning, now),
             Command::Resolve { resolving, .. } => match resolve::decide(run, &resolving) {
                 // Answered, and not an anomaly: people press twice.
                 Err(refusal) => return self.answer(ticket, Answer::Refused(refusal)),
@@ -60,10 +62,7 @@ impl Shard {
                 }
                 decided => decided,
             },
-            Command::Schedule { intent, .. } => {
-                let facts = schedule::decide(run, &intent, now);
-                Ok(Transition { facts, messages: alloc::vec::Vec::new() })
-            }
+            Command::Schedule { intent, .. } => Ok(Transition::of(schedule::decide(run, &intent, now))),
             Command::Notified { cursor, turn, .. } => self.notified(id, cursor, turn),
             Command::Requeue { .. } => dead_letter::requeue(run),
             Command::Discard { .. } => dead_letter::discard(run),

@@ -22,6 +22,10 @@ pub fn of_refusal(run: &Run, refusal: &Refusal) -> Option<Fact> {
         Refusal::ResultNotCompleted { .. } => "result_not_completed",
         Refusal::ConflictingCompletion { .. } => "conflicting_completion",
         Refusal::RunOver { .. } => "run_terminal",
+        Refusal::SecondBoundary { .. } => "second_boundary",
+        Refusal::StaleBoundary { .. } => "stale_decision",
+        Refusal::AlreadyDecided { .. } => "second_decision",
+        Refusal::DecisionLate { .. } => "late_decision",
         _ => return None,
     };
     fact(run, kind, &refusal.to_string())

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, await_signal, cancel, child, record, schedule, wake};
+use super::{Transition, await_signal, cancel, child, manual, record, schedule, wake};
 use crate::outcome::Consume;
 use crate::{
     After, Applied, Completed, Completion, Cursor, Ended, ErrorInfo, Executed, Fact, Meta, Outcome, Payload, Phase,
@@ -169,6 +169,7 @@ fn apply_decided(
             super::end(run, Ended { status: Status::Failed, result: None, error: None, request: None }, transition);
         }
         Outcome::ContinueAsNew { .. } => {
+            manual::leave(run, index, transition);
             transition.facts.push(applied(After::Continue, consumed(run, returned)));
             let first = run.planned_step(usize::from(index)).cloned();
             transition.facts.push(scheduled(first, None));

@@ -14,6 +14,7 @@ pub mod dead_letter;
 pub mod expire;
 pub mod fail;
 pub mod heartbeat;
+pub mod manual;
 pub mod purge;
 pub mod record;
 pub mod recover;
@@ -27,7 +28,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::envelope::Message;
-use crate::{Cursor, End, Ended, Fact, Facts, Meta, Phase, Refusal, Run, TokenHash};
+use crate::{Cursor, End, Ended, Fact, Facts, ManualEnd, Meta, Phase, Refusal, Run, TokenHash};
 
 /// What follows from a command: facts about this run, and messages to others.
 #[derive(Debug, Default, PartialEq)]
@@ -39,7 +40,7 @@ pub struct Transition {
 }
 
 impl Transition {
-    fn of(facts: impl IntoIterator<Item = Fact>) -> Self {
+    pub(crate) fn of(facts: impl IntoIterator<Item = Fact>) -> Self {
         Self { facts: facts.into_iter().collect(), messages: Vec::new() }
     }
 
@@ -80,6 +81,9 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Seen(seen) => record::apply_seen(run, *seen),
         Fact::Resolved(resolved) => resolve::apply(run, resolved, meta),
         Fact::Cancelling(cancelling) => cancel::apply_cancelling(run, cancelling),
+        Fact::Asked(asked) => manual::apply_asked(run, asked, meta),
+        Fact::Assigned(assigned) => manual::apply_assigned(run, assigned, meta),
+        Fact::Decided(decided) => manual::apply_decided(run, decided, meta),
         Fact::Anomaly(anomaly) => anomaly::apply(run, anomaly, meta),
     }
 }
@@ -92,6 +96,7 @@ fn apply_ended(run: &mut Run, ended: &Ended, meta: Meta) {
     if let Some(error) = &ended.error {
         run.last_error = Some(error.clone());
     }
+    manual::close(run, None, ManualEnd::RunEnded, meta);
     for cursor in &mut run.cursors {
         if !matches!(cursor.phase, Phase::Finished { .. }) {
             cursor.phase = Phase::Closed;

@@ -7,12 +7,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, child, wake};
+use super::{Transition, child, manual, wake};
 use crate::limits::OPS_MAX;
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
-    Cursor, Effect, EndedAt, ErrorInfo, Fact, Intended, Meta, Moment, Op, OpEnd, OpId, OpKind, OpState, Payload, Phase,
-    Policy, Refusal, Resulted, Run, Seen, Signal, StartSpec, Str, Timestamp, TokenHash, WaitKind, WakeReason,
+    Cursor, Effect, EndedAt, ErrorInfo, Fact, Intended, ManualEnd, Meta, Moment, Op, OpEnd, OpId, OpKind, OpState,
+    Payload, Phase, Policy, Refusal, Resulted, Run, Seen, Signal, StartSpec, Str, Timestamp, TokenHash, WaitKind,
+    WakeReason,
 };
 
 /// What a worker says when its step writes to the ledger.
@@ -54,6 +55,11 @@ pub enum Entry {
         /// The entry's number.
         op: OpId,
     },
+    /// The step does not wait for a person any more.
+    Withdraw {
+        /// The entry's number.
+        op: OpId,
+    },
 }
 
 /// What an entry is about to be.
@@ -74,6 +80,8 @@ pub enum Wanted {
     },
     /// A child, and a wait for its end.
     Child(Box<StartSpec>),
+    /// A manual boundary: a wait for a person.
+    Manual(Box<manual::Asking>),
 }
 
 /// Writes to the ledger of a claimed step.
@@ -124,9 +132,13 @@ impl Writing<'_> {
             Entry::Intend { op, key, what: Wanted::Effect(policy) | Wanted::Undo(policy), .. } => {
                 self.begin_again(*op, key, *policy)
             }
+            Entry::Intend { op, key, what: Wanted::Manual(asking), .. } => {
+                manual::ask_again(self.known(*op)?, *op, key, asking, self.run)
+            }
             Entry::Intend { op, .. } => Err(out_of_order(*op, self.next)),
             Entry::End { op, outcome, at } => self.end(*op, outcome, *at),
             Entry::See { op } => self.see(*op),
+            Entry::Withdraw { op } => manual::withdraw(self.run, *op, self.transition),
         }
     }
 
@@ -168,6 +180,12 @@ impl Writing<'_> {
                 let run = child::begin_op(self.run, self.index, op, key, spec, now, self.transition)?;
                 self.transition.facts.push(intended(OpKind::Child { run }));
                 None
+            }
+            Wanted::Manual(asking) => {
+                let asked = manual::ask(self.run, self.index, op, key, asking, now, self.transition)?;
+                let (kind, until) = (asked.kind, asked.until);
+                self.transition.facts.push(intended(OpKind::Manual { kind, until }));
+                until.filter(|until| *until <= now).map(|_| manual::elapse(&asked, self.transition))
             }
         };
         self.next += 1;
@@ -262,7 +280,8 @@ fn out_of_order(op: OpId, next: OpId) -> Refusal {
 pub(super) fn expire(run: &Run, now: Timestamp, transition: &mut Transition) {
     let due = run.open_ops().filter(|(_, op)| op.due().is_some_and(|due| due <= now)).map(|(id, _)| id);
     for op in due.collect::<Vec<OpId>>() {
-        end(run, op, OpEnd::Elapsed, transition);
+        let ended = run.manual(op).map_or(OpEnd::Elapsed, |manual| manual::elapse(&manual.asked, transition));
+        end(run, op, ended, transition);
     }
 }
 
@@ -371,8 +390,16 @@ pub(super) fn apply_resulted(run: &mut Run, resulted: &Resulted, meta: Meta) {
             OpState::Done { when, value }
         }
         OpEnd::Child => child::op_state(run, resulted.op, when),
+        OpEnd::Decision => manual::op_state(run, resulted.op, when),
+        // Nobody waits for it: that its time is over is all that a replay could ask for.
+        OpEnd::Withdrawn => OpState::Elapsed { when },
         OpEnd::Reopened => OpState::Open,
     };
+    match &resulted.end {
+        OpEnd::Elapsed => manual::close(run, Some(resulted.op), ManualEnd::TimedOut, meta),
+        OpEnd::Withdrawn => manual::close(run, Some(resulted.op), ManualEnd::Withdrawn, meta),
+        _ => {}
+    }
     let reopened = state == OpState::Open;
     let Some(op) = run.op_mut(resulted.op) else {
         return;
@@ -408,5 +435,6 @@ pub fn describe(op: &Op) -> String {
         OpKind::Timer { .. } => format!("timer {:?}", op.key),
         OpKind::Signal { name, .. } => format!("wait {:?} for signal {name:?}", op.key),
         OpKind::Child { run } => format!("child {:?} ({run})", op.key),
+        OpKind::Manual { kind, .. } => format!("{kind} {:?}", op.key),
     }
 }

@@ -120,6 +120,7 @@ pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
         dedup: Vec::new(),
         last_signal: None,
         children: Vec::new(),
+        manual: Arc::default(),
         ops: Arc::default(),
         ops_dropped: 0,
         ops_ended: 0,

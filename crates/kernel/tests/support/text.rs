@@ -119,6 +119,13 @@ impl Aliases {
             Fact::Seen(seen) => format!("seen {}", seen.op),
             Fact::Resolved(resolved) => format!("resolved {} by {}", resolved.op, resolved.actor),
             Fact::Cancelling(_) => "cancelling".into(),
+            Fact::Asked(asked) => format!("asked {} {} {}", asked.op, asked.kind, asked.key),
+            Fact::Assigned(assigned) => {
+                format!("assigned {} to {}", assigned.op, assigned.to.as_deref().unwrap_or("nobody"))
+            }
+            Fact::Decided(decided) => {
+                format!("decided {} {} by {}", decided.op, decided.choice, decided.actor.as_deref().unwrap_or("nobody"))
+            }
             Fact::Anomaly(anomaly) => format!("anomaly {}", anomaly.kind),
             Fact::Purged => "purged".into(),
             Fact::Compacted(_) => "compacted".into(),

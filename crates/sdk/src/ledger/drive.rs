@@ -134,7 +134,10 @@ impl<T> Drive<T> {
         match error {
             Unanswered::Refused(Refusal::Unknown) => Driven::Unknown,
             Unanswered::Refused(
-                refusal @ (Refusal::Invalid { .. } | Refusal::Busy { .. } | Refusal::TooLarge { .. }),
+                refusal @ (Refusal::Invalid { .. }
+                | Refusal::Busy { .. }
+                | Refusal::TooLarge { .. }
+                | Refusal::SecondBoundary { .. }),
             ) => Driven::SetAside(ErrorInfo::terminal(refusal.code(), &refusal.to_string())),
             _ => Driven::Lost,
         }
@@ -316,7 +319,7 @@ impl Ledger {
         let mut state = self.state.lock();
         let at_once = |local: &Local| match state.entries[*local].kind {
             LocalKind::Effect(policy) => policy == Policy::Pure || policy.intends_first(),
-            LocalKind::Timer | LocalKind::Signal | LocalKind::Child => false,
+            LocalKind::Timer | LocalKind::Signal | LocalKind::Child | LocalKind::Manual => false,
         };
         if !state.wanting.iter().any(at_once) {
             return false;

@@ -7,6 +7,7 @@
 
 pub(crate) mod drive;
 mod foreign;
+pub(crate) mod manual;
 pub(crate) mod points;
 mod state;
 
@@ -144,6 +145,7 @@ enum LocalKind {
     Timer,
     Signal,
     Child,
+    Manual,
 }
 
 impl LocalKind {
@@ -153,6 +155,7 @@ impl LocalKind {
             OpKind::Timer { .. } => Self::Timer,
             OpKind::Signal { .. } => Self::Signal,
             OpKind::Child { .. } => Self::Child,
+            OpKind::Manual { .. } => Self::Manual,
         }
     }
 
@@ -162,6 +165,7 @@ impl LocalKind {
             Self::Timer => "a timer",
             Self::Signal => "a wait for a signal",
             Self::Child => "a child",
+            Self::Manual => "a wait for a person",
         }
     }
 
@@ -286,6 +290,7 @@ impl Ledger {
             Wanted::Timer(_) => LocalKind::Timer,
             Wanted::Signal { .. } => LocalKind::Signal,
             Wanted::Child(_) => LocalKind::Child,
+            Wanted::Manual(_) => LocalKind::Manual,
         };
         let effect = matches!(wanted, Wanted::Effect(_));
         let ordinal = state.next_of(name, effect)?;

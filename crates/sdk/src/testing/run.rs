@@ -181,7 +181,7 @@ impl TestRun {
         let run = self.show();
         let open = run.open_ops().filter_map(|(_, op)| match &op.kind {
             OpKind::Signal { name, .. } => Some(name.to_string()),
-            OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Child { .. } => None,
+            OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Child { .. } | OpKind::Manual { .. } => None,
         });
         let mut names: Vec<String> = open.collect();
         for cursor in &run.cursors {

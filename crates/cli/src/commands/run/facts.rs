@@ -2,7 +2,7 @@
 
 use abide_kernel::{
     After, ChildAnswer, Cursor, Fact, Intended, Meta, OpEnd, OpKind, Outcome, Resolution, Resolved, Resulted, Row, Run,
-    Scheduled, Started, Timestamp, Wait, WaitKind, WakeReason,
+    Scheduled, Started, Str, Timestamp, Wait, WaitKind, WakeReason,
 };
 
 use super::history::brief;
@@ -93,6 +93,7 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         }
         Fact::DeadLettered(dead) => format!("set aside as a dead letter: {}", dead.reason),
         Fact::Requeued(_) => "the dead letter was put back".into(),
+        Fact::Asked(_) | Fact::Assigned(_) | Fact::Decided(_) => say_manual(run, fact, at),
         Fact::Anomaly(anomaly) => format!("anomaly {}: {}", anomaly.kind, anomaly.detail),
         Fact::Purged => "its record was removed".into(),
         Fact::Compacted(whole) => match run {
@@ -119,6 +120,33 @@ fn say_child(fact: &Fact) -> String {
     }
 }
 
+/// What a run asks of people, and what they do about it.
+fn say_manual(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
+    let known = |op: u32| run.and_then(|run| run.manual(op));
+    let key = |op: u32| known(op).map_or("a boundary", |manual| &*manual.asked.key).to_owned();
+    let noted = |note: &Option<Str>| note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+    match fact {
+        Fact::Asked(asked) => {
+            let until = asked.until.map(|until| format!(", at most {}", span(until.since(at)))).unwrap_or_default();
+            format!("{} waits for {} {}{until}: {}", asked.step, asked.kind, asked.key, brief(&asked.payload))
+        }
+        Fact::Assigned(assigned) => {
+            let (key, actor, note) = (key(assigned.op), &assigned.actor, noted(&assigned.note));
+            match &assigned.to {
+                None => format!("{key} was given back by {actor}{note}"),
+                Some(to) if to == actor => format!("{key} was taken by {actor}{note}"),
+                Some(to) => format!("{key} was given to {to} by {actor}{note}"),
+            }
+        }
+        Fact::Decided(decided) => {
+            let actor = decided.actor.as_deref().unwrap_or("its deadline");
+            let (key, note) = (key(decided.op), noted(&decided.note));
+            format!("{key}: {} by {actor}{note} {}", decided.choice, brief(&decided.payload))
+        }
+        other => other.kind().into(),
+    }
+}
+
 fn say_intended(intended: &Intended, at: Timestamp) -> String {
     let key = &intended.key;
     match &intended.kind {
@@ -129,6 +157,8 @@ fn say_intended(intended: &Intended, at: Timestamp) -> String {
             format!("{key} waits for signal {name}, at most {}", span(until.since(at)))
         }
         OpKind::Child { run } => format!("{key} waits for child {run}"),
+        // The fact before has said what is asked.
+        OpKind::Manual { .. } => String::new(),
     }
 }
 
@@ -152,6 +182,8 @@ fn say_resulted(run: Option<&Run>, resulted: &Resulted) -> String {
         OpEnd::Signal(id) => format!("{key} got signal {id}"),
         OpEnd::Elapsed => format!("{key}: the time has come"),
         OpEnd::Child => format!("{key}: the child has ended"),
+        OpEnd::Decision => String::new(),
+        OpEnd::Withdrawn => format!("{key} is asked no more"),
         OpEnd::Reopened => format!("{key} is tried again"),
     }
 }
