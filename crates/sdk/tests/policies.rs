@@ -118,6 +118,10 @@ impl Cell {
             SameWorker => panic!("the first attempt ends here"),
             OtherWorker => std::future::pending().await,
             Killed => {
+                // Whoever comes after must know which run it was.
+                while !self.folder.join("run").exists() {
+                    std::thread::yield_now();
+                }
                 let killed = Command::new("kill").args(["-9", &std::process::id().to_string()]).status();
                 panic!("still here after SIGKILL: {killed:?}");
             }
@@ -226,8 +230,7 @@ async fn a_process_that_is_killed() {
     let policy = std::env::var("CELL_POLICY").unwrap().parse().unwrap();
     let cell = Cell { policy, journal: JOURNALS[journal], ends: Killed, folder: folder.into() };
     let engine = cell.engine(&cell.url()).start().await.unwrap();
-    // The run is known before it begins: its worker may be dead before the start is answered.
-    let run = engine.client().start("cell", &()).delay(Duration::from_millis(20)).await.unwrap();
+    let run = engine.client().start("cell", &()).await.unwrap();
     fs::write(cell.folder.join("run"), run.id().to_string()).unwrap();
     let ended = run.result::<String>().await;
     panic!("the process should have been killed: {ended:?}");
