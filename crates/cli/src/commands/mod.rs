@@ -1,7 +1,10 @@
 //! The verbs, one file each, under their nouns.
 
+pub(crate) mod approval;
 pub(crate) mod dead_letter;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod people;
 pub(crate) mod run;
 pub(crate) mod store;
+pub(crate) mod task;
