@@ -42,8 +42,12 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 the run failed (--wait), 5 
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Runs: list, show, history, export, explain, start, signal, cancel, compact, purge.
+    /// Runs: list, show, history, export, explain, start, signal, resume, cancel, compact, purge.
     Run(commands::run::Command),
+    /// Decisions for people: list, approve, reject.
+    Approval(commands::approval::Command),
+    /// Work for people: list, show, claim, release, complete.
+    Task(commands::task::Command),
     /// Attempts and messages that were set aside: list, requeue, discard.
     DeadLetter(commands::dead_letter::Command),
     /// Outside work of runs: list, show, resolve what is in doubt.
@@ -68,6 +72,8 @@ impl Verb {
     fn as_json(&self) -> Option<AsJson> {
         match self {
             Self::Run(run) => Some(run.json),
+            Self::Approval(approval) => Some(approval.json),
+            Self::Task(task) => Some(task.json),
             Self::DeadLetter(dead_letter) => Some(dead_letter.json),
             Self::Effect(effect) => Some(effect.json),
             Self::Store(store) => Some(store.json),
@@ -85,6 +91,8 @@ fn main() -> ExitCode {
     let format = globals.output;
     let outcome = match command {
         Verb::Run(run) => run.perform(&globals),
+        Verb::Approval(approval) => approval.perform(&globals),
+        Verb::Task(task) => task.perform(&globals),
         Verb::DeadLetter(dead_letter) => dead_letter.perform(&globals),
         Verb::Effect(effect) => effect.perform(&globals),
         Verb::Store(store) => store.perform(&globals),

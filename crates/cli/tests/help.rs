@@ -26,7 +26,7 @@ fn help_shows_the_nouns_and_examples() {
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 22] = [
+    let verbs: [&[&str]; 31] = [
         &["effect", "list"],
         &["effect", "show"],
         &["effect", "resolve"],
@@ -37,9 +37,18 @@ fn every_verb_has_help_with_an_example() {
         &["run", "explain"],
         &["run", "start"],
         &["run", "signal"],
+        &["run", "resume"],
         &["run", "cancel"],
         &["run", "compact"],
         &["run", "purge"],
+        &["approval", "list"],
+        &["approval", "approve"],
+        &["approval", "reject"],
+        &["task", "list"],
+        &["task", "show"],
+        &["task", "claim"],
+        &["task", "release"],
+        &["task", "complete"],
         &["dead-letter", "list"],
         &["dead-letter", "requeue"],
         &["dead-letter", "discard"],

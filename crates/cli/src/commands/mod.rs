@@ -1,9 +1,12 @@
 //! The verbs, one file each, under their nouns.
 
+pub(crate) mod approval;
 pub(crate) mod check;
 pub(crate) mod dead_letter;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod effect;
+pub(crate) mod people;
 pub(crate) mod run;
 pub(crate) mod store;
+pub(crate) mod task;

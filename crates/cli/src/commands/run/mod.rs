@@ -8,6 +8,7 @@ mod facts;
 mod history;
 mod list;
 mod purge;
+mod resume;
 mod show;
 mod signal;
 mod start;
@@ -18,7 +19,7 @@ use clap::{Args, Subcommand};
 use crate::failure::Outcome;
 use crate::options::{AsJson, Globals};
 
-/// Runs: list, show, history, export, explain, start, signal, cancel, compact, purge.
+/// Runs: list, show, history, export, explain, start, signal, resume, cancel, compact, purge.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
     #[command(flatten)]
@@ -44,6 +45,8 @@ enum Verb {
     Start(start::Start),
     /// Send a named signal to a run.
     Signal(signal::Signal),
+    /// Let a run go on that pauses for a person.
+    Resume(resume::Resume),
     /// End a run from outside.
     Cancel(cancel::Cancel),
     /// Let a run's journal begin anew: what was before goes for good.
@@ -62,6 +65,7 @@ impl Command {
             Verb::Explain(explain) => explain.perform(globals),
             Verb::Start(start) => start.perform(globals),
             Verb::Signal(signal) => signal.perform(globals),
+            Verb::Resume(resume) => resume.perform(globals),
             Verb::Cancel(cancel) => cancel.perform(globals),
             Verb::Compact(compact) => compact.perform(globals),
             Verb::Purge(purge) => purge.perform(globals),

@@ -1,7 +1,7 @@
 //! `abide run show`: where a run stands, and what it holds.
 
 use abide_kernel::transition::record::describe;
-use abide_kernel::{Child, ChildAnswer, ChildEnd, Cursor, Phase, Run, RunId, Wait, WaitKind};
+use abide_kernel::{BoundaryId, Child, ChildAnswer, ChildEnd, Cursor, Phase, Run, RunId, Wait, WaitKind};
 use abide_store::StoredRun;
 use clap::Args;
 use serde::Serialize;
@@ -59,6 +59,7 @@ struct Shown<'a> {
     step: Option<&'a str>,
     attempt: u32,
     waiting_for: Option<String>,
+    boundary: Option<BoundaryId>,
     created_at: String,
     updated_at: String,
     ended_at: Option<String>,
@@ -81,6 +82,7 @@ fn shown(run: &Run) -> Shown<'_> {
         step: first.and_then(|cursor| cursor.step.as_deref()),
         attempt: first.map_or(0, |cursor| cursor.retries + cursor.reclaims),
         waiting_for: waits,
+        boundary: run.boundary().map(|manual| run.boundary_id(manual)),
         created_at: iso(run.created_at),
         updated_at: iso(run.updated_at),
         ended_at: run.end.as_ref().map(|end| iso(end.at)),
@@ -196,6 +198,11 @@ fn holdings(screen: &Screen, run: &Run) -> Vec<Field> {
     }
     if let Some(error) = &run.last_error {
         fields.push(("last error", Cell::toned(error.to_string(), Tone::Bad)));
+    }
+    if let Some(manual) = run.boundary() {
+        let asked = &manual.asked;
+        let text = format!("{} {:?} ({})", asked.kind, asked.key, run.boundary_id(manual));
+        fields.push(("asks for", Cell::toned(text, Tone::Waiting)));
     }
     for signal in &run.inbox {
         let text = format!("{} {} {}", signal.name, screen.time(signal.at), cut(signal.payload.text(), PAYLOAD_SHOWN));

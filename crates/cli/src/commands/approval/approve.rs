@@ -1,0 +1,32 @@
+//! `abide approval approve`: a person says yes.
+
+use abide_kernel::Choice;
+use clap::Args;
+
+use crate::commands::people::Person;
+use crate::failure::Outcome;
+use crate::input::payload;
+use crate::options::Globals;
+
+/// Say yes to what a run asks.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  abide approval approve manual_0193f2c4a1b2.1 --as ada
+  abide approval approve manual_0193f2c4a1b2.1 --as ada --role finance --note 'seen with Eve'")]
+pub(crate) struct Approve {
+    /// The boundary: its id as `list` shows it, of which the part before the dot may be cut short
+    id: String,
+    #[command(flatten)]
+    person: Person,
+    /// What they hand in with it, as JSON, or - for standard input; null if absent
+    #[arg(long, value_name = "JSON")]
+    payload: Option<String>,
+}
+
+impl Approve {
+    pub(super) fn perform(self, globals: &Globals) -> Outcome {
+        let payload = payload("the payload", self.payload.as_deref(), None)?;
+        self.person.decide(globals, &self.id, Choice::Approve, payload)
+    }
+}
