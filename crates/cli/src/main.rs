@@ -42,7 +42,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 the run failed (--wait), 5 
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Runs: list, show, history, export, explain, start, signal, cancel, purge.
+    /// Runs: list, show, history, export, explain, start, signal, cancel, compact, purge.
     Run(commands::run::Command),
     /// Attempts and messages that were set aside: list, requeue, discard.
     DeadLetter(commands::dead_letter::Command),

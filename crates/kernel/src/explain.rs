@@ -26,8 +26,10 @@ pub struct Surroundings {
     pub hold: Option<Hold>,
     /// When the run becomes a dead letter, because live workers of its queue lack its definition.
     pub dead_letter_at: Option<Timestamp>,
-    /// Ready attempts that the picker would take before this one.
+    /// Ready attempts that the picker would take before this one, as far as they are in memory.
     pub ahead: usize,
+    /// Whether there may be more of them in the store.
+    pub more_ahead: bool,
 }
 
 /// Whether live workers serve a run, and what is missing if they do not.
@@ -311,9 +313,10 @@ fn ready(run: &Run, cursor: &Cursor, around: &Surroundings, since: Timestamp, no
     } else {
         told(
             Reason::Behind(around.ahead),
-            match around.ahead {
-                0 => format!("{what} and next in line: a worker takes it when it has room"),
-                n => format!("{what}, behind {n} others"),
+            match (around.ahead, around.more_ahead) {
+                (0, false) => format!("{what} and next in line: a worker takes it when it has room"),
+                (n, false) => format!("{what}, behind {n} others"),
+                (n, true) => format!("{what}, behind at least {n} others"),
             },
             ["start more workers, or raise their concurrency".to_string()],
         )

@@ -515,14 +515,15 @@ impl Run {
         (self.rev.0 + 1).saturating_sub(self.compacted.0.max(1))
     }
 
-    /// The earliest instant at which something must happen to the run by itself.
+    /// The earliest instant at which something must happen to the run by itself. An attempt that could be claimed from the
+    /// moment it was scheduled has none: it stands in line.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         if self.end.is_some() {
             return None;
         }
         let cursors = self.cursors.iter().filter_map(|cursor| match &cursor.phase {
-            Phase::Scheduled { visible_at, .. } => Some(*visible_at),
+            Phase::Scheduled { visible_at, .. } => Some(*visible_at).filter(|at| *at > self.updated_at),
             Phase::Claimed(claim) => Some(claim.until()),
             Phase::Waiting(wait) => wait.until,
             _ => None,

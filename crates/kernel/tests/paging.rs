@@ -2,8 +2,8 @@
 
 mod support;
 
-use abide_kernel::shard::Output;
-use abide_kernel::{RunId, StartSpec};
+use abide_kernel::shard::{Command, Output};
+use abide_kernel::{Outcome, Payload, RunId, StartSpec, Timestamp};
 use support::act::{cancel, complete, done, flow, limited};
 use support::{Crash, Hand, World};
 
@@ -22,8 +22,12 @@ fn backlog(world: &mut World, specs: impl IntoIterator<Item = StartSpec>) -> Vec
 
 /// Claims as many as there are, many at a time, and gives them in the order they were handed out.
 fn drain(world: &mut World) -> Vec<RunId> {
+    drain_by(world, "w1")
+}
+
+fn drain_by(world: &mut World, worker: &str) -> Vec<RunId> {
     world.outputs.clear();
-    while world.claim("w1", 50) > 0 {}
+    while world.claim(worker, 50) > 0 {}
     let dispatched = |output: &Output| match output {
         Output::Dispatch(dispatch) => Some(dispatch.claim.run),
         _ => None,
@@ -96,4 +100,97 @@ fn what_waits_outside_memory_can_be_cancelled() {
     world.ask(cancel(cancelled, request, false));
     world.flush();
     assert_eq!(drain(&mut world), expected);
+}
+
+fn finish(world: &mut World, run: RunId, outcome: Outcome) {
+    let command = complete(world, run, outcome);
+    world.ask(command);
+}
+
+/// D25, D23: runs that are pinned to a definition nobody has stand in a line of their own, however many they are: a new
+/// run of the same workflow and version does not wait behind them.
+#[test]
+fn orphans_do_not_stand_in_the_way_of_new_runs() {
+    let mut world = world();
+    let old: Vec<RunId> = (0..6).map(|_| world.start(flow())).collect();
+    drain(&mut world);
+    for run in &old {
+        finish(&mut world, *run, Outcome::Next { step: "next".into(), state: Payload::null() });
+    }
+    world.flush();
+    world.hands[0].definitions = vec![support::definition("flow@1#8")];
+    world.crash(Crash::BeforeAppend);
+    let new = backlog(&mut world, [flow()]);
+    assert_eq!(drain(&mut world), new);
+}
+
+/// D37: what is ready by the shard's time is found, though the clock is behind the log.
+#[test]
+fn a_clock_that_was_set_back_hides_nobody() {
+    for spec in [flow(), limited("k")] {
+        let mut world = world();
+        let first = backlog(&mut world, [flow()])[0];
+        assert_eq!(drain(&mut world), [first]);
+        finish(&mut world, first, done());
+        world.now = Timestamp(world.now.0 - 60_000);
+        world.crash(Crash::BeforeAppend);
+        let runs = backlog(&mut world, (0..12).map(|_| spec.clone()));
+        let mut found = Vec::new();
+        while found.len() < runs.len() {
+            let claimed = drain(&mut world);
+            assert!(!claimed.is_empty(), "{} of {} were found", found.len(), runs.len());
+            for run in &claimed {
+                finish(&mut world, *run, done());
+            }
+            found.extend(claimed);
+        }
+        assert_eq!(found, runs);
+    }
+}
+
+/// A page that is on its way is counted from the edge it was asked for: a line is not cut meanwhile.
+#[test]
+fn a_line_is_not_cut_while_its_page_is_on_the_way() {
+    let mut world = world();
+    let runs = backlog(&mut world, (0..12).map(|_| flow()));
+    world.loads_held = true;
+    assert_eq!(drain(&mut world), runs[..2]);
+    world.tick(2);
+    let mut expected = backlog(&mut world, (0..8).map(|_| StartSpec { priority: -1, ..flow() }));
+    world.loads_held = false;
+    world.settle();
+    expected.extend(&runs[2..]);
+    assert_eq!(drain(&mut world), expected);
+}
+
+/// GD-32, D22: while a page is on its way, nobody with a worse place is taken from another line.
+#[test]
+fn nobody_is_passed_across_lines() {
+    let mut world = World::new(1);
+    world.join(Hand::new("w1", &["flow", "other"]));
+    let mut expected = backlog(&mut world, (0..12).map(|_| flow()));
+    let late = StartSpec { workflow: "other".into(), priority: 5, ..flow() };
+    expected.extend(backlog(&mut world, [late.clone(), late]));
+    assert_eq!(drain(&mut world), expected);
+}
+
+/// AB-1: a run that waits outside memory does not claim to know how many are before it.
+#[test]
+fn explain_says_that_there_are_more() {
+    let mut world = world();
+    let runs = backlog(&mut world, (0..20).map(|_| flow()));
+    world.ask(Command::Show { run: runs[19] });
+    let around = world.shards[0].surroundings(runs[19], &world.throttle);
+    assert!(around.more_ahead && around.ahead < 19, "{around:?}");
+}
+
+/// What can be claimed already has no deadline: opening a long backlog reads its front, and no more.
+#[test]
+fn a_backlog_is_not_read_by_its_deadlines() {
+    let mut world = world();
+    backlog(&mut world, (0..20).map(|_| flow()));
+    assert!(world.disks[0].index.values().all(|record| record.due.is_none()));
+    world.crash(Crash::BeforeAppend);
+    world.tick(1);
+    assert!(world.resident_runs() <= 4, "{} runs are in memory", world.resident_runs());
 }

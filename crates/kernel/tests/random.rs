@@ -114,6 +114,7 @@ fn spec(a: u8, b: u8) -> StartSpec {
     if a & 128 == 128 && b & 128 == 128 {
         spec.deadline = Some(support::BASE.after(u64::from(a) * 30));
     }
+    spec.priority = i32::from((a >> 4) & 3);
     spec.deliveries_max = Some(3);
     spec
 }

@@ -53,7 +53,9 @@ struct Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.core.lock().unwatch(self.run, self.ticket);
+            let waiter = shared.core.lock().unwatch(self.run, self.ticket);
+            // Dropped without the lock: it may wake someone.
+            drop(waiter);
         }
     }
 }
@@ -70,7 +72,15 @@ impl Shared {
             Command::Watch { run } => Some(*run),
             _ => None,
         };
-        let (ticket, receiver) = self.core.lock().submit(now, slot, command);
+        let recorded = matches!(command, Command::Record { .. });
+        let mut core = self.core.lock();
+        let (ticket, receiver) = core.submit(now, slot, command);
+        // Steps that write to their ledgers keep the driver busy: half of them are written while the rest go on.
+        let hand_over = recorded && self.should_hand_over(&core);
+        drop(core);
+        if hand_over {
+            self.writer.ring();
+        }
         points::reach("admitted");
         self.bell.ring();
         let watch = watched.map(|run| Watch { shared: Arc::downgrade(self), run, ticket });

@@ -1,15 +1,19 @@
 //! Commit: what was gathered is appended, and what became durable leaves.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use abide_kernel::shard::{Batch, Flush, Load, Loaded};
-use abide_kernel::{RunId, ShardId, Timestamp, limits};
+use abide_kernel::shard::{Answer, Batch, Flush, Load, Loaded};
+use abide_kernel::{Refusal, RunId, ShardId, Timestamp, limits};
 use abide_store::{Fault, FaultKind, Store, StoredRun, Verdict};
 use parking_lot::MutexGuard;
+use tokio::sync::oneshot;
 
 use crate::dispatch::Hint;
 use crate::driver::Shared;
 use crate::points;
+
+/// How long index rows may be behind while the engine is busy: what must be folded after a crash stays bounded.
+const FLUSH_AGE: Duration = Duration::from_secs(1);
 
 /// What a turn of the crank found to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +59,7 @@ impl Shared {
                 self.reopen(store, "an invariant does not hold");
                 return Turn::Worked;
             }
-            let flush = flush_now || core.behind() >= self.flush_runs;
+            let flush = flush_now || core.behind() >= self.flush_runs || core.is_far_behind(FLUSH_AGE);
             core.seal(flush)
         };
         if batches.is_empty() && flushes.is_empty() {
@@ -82,21 +86,30 @@ impl Shared {
             }
         }
         for flush in flushes {
-            self.flush(store, &flush);
+            if !self.flush(store, &flush) {
+                break;
+            }
         }
         Turn::Worked
     }
 
-    fn flush(&self, store: &mut dyn Store, flush: &Flush) {
+    /// Writes index rows. Whether they were written: if not, the shards are not what they were.
+    fn flush(&self, store: &mut dyn Store, flush: &Flush) -> bool {
         match store.flush(flush) {
-            Ok(_) => {
+            Ok(Verdict::Durable) => {
                 points::reach("flushed");
                 self.core.lock().shards[usize::from(flush.shard.0)].flushed();
+                true
+            }
+            Ok(Verdict::Stale) => {
+                self.reopen(store, "another process took a shard over");
+                false
             }
             Err(fault) => {
                 // Index rows can be rebuilt; the log is what counts. But a store that fails is not written again.
                 tracing::error!(%fault, "index rows could not be written");
                 self.append_failed(store, &fault);
+                false
             }
         }
     }
@@ -111,6 +124,8 @@ impl Shared {
         {
             let mut core = self.core.lock();
             core.last_change = Instant::now();
+            let changed = core.last_change;
+            core.behind_since.get_or_insert(changed);
             for batch in batches {
                 let index = usize::from(batch.shard.0);
                 core.shards[index].durable(now, batch);
@@ -178,8 +193,8 @@ impl Shared {
                 let due = store.read_due(shard, from, limits::DUE_WINDOW_MAX)?;
                 self.core.lock().shards[index].loaded_due(self.clock.now(), &due.entries, due.more_from);
             }
-            Load::Ready { line, after } => {
-                let (runs, last) = self.read_waiting(store, shard, &line, Some(after), self.clock.now())?;
+            Load::Ready { line, after, now } => {
+                let (runs, last) = self.read_waiting(store, shard, &line, Some(after), now)?;
                 self.core.lock().shards[index].loaded_ready(self.clock.now(), &line, runs, last);
             }
         }
@@ -208,28 +223,31 @@ impl Shared {
         // Everybody waits for the lock meanwhile, which is not what the watchdog looks for.
         self.role.set_recovering(true);
         let mut core = self.core.lock();
-        let opened = self.open_shards(store, &mut core);
+        let mut waiters = Vec::new();
+        let opened = self.open_shards(store, &mut core, &mut waiters);
+        let closed = opened.err().map(|fault| format!("{why}; opening the shards anew failed: {fault}"));
+        // Without its shards nobody may find the core open.
+        let told = closed.as_ref().map(|reason| core.close(reason)).unwrap_or_default();
         drop(core);
         self.role.set_recovering(false);
-        if let Err(fault) = opened {
-            self.close(&format!("{why}; opening the shards anew failed: {fault}"));
+        for waiter in waiters {
+            let _ = waiter.send(Answer::Refused(Refusal::Unknown));
+        }
+        if let Some(reason) = closed {
+            self.tell_closed(told, &reason);
         }
     }
 
     /// Takes no more commands, and tells everybody who waits.
     pub(crate) fn close(&self, reason: &str) {
-        let mut core = self.core.lock();
-        core.closed.get_or_insert_with(|| reason.to_owned());
-        core.draining = true;
-        let waiters: Vec<_> = core.waiters.drain().map(|(_, waiter)| waiter).collect();
-        for shard in &mut core.shards {
-            // What was gathered will never be appended.
-            drop(shard.seal());
-        }
-        drop(core);
+        let waiters = self.core.lock().close(reason);
+        self.tell_closed(waiters, reason);
+    }
+
+    /// Tells everybody who waits that there is no more to come.
+    fn tell_closed(&self, waiters: Vec<oneshot::Sender<Answer>>, reason: &str) {
         for waiter in waiters {
-            let _ = waiter
-                .send(abide_kernel::shard::Answer::Refused(abide_kernel::Refusal::Closed { reason: reason.into() }));
+            let _ = waiter.send(Answer::Refused(Refusal::Closed { reason: reason.into() }));
         }
         self.attempt_ended.notify_waiters();
     }

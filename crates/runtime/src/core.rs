@@ -29,6 +29,8 @@ pub(crate) struct Core {
     /// Set when no command is taken any more, and why.
     pub(crate) closed: Option<String>,
     pub(crate) last_change: Instant,
+    /// When the oldest change happened that index rows do not say yet.
+    pub(crate) behind_since: Option<Instant>,
     pub(crate) next_beat: Option<Instant>,
 }
 
@@ -86,6 +88,7 @@ impl Core {
             draining: false,
             closed: None,
             last_change: Instant::now(),
+            behind_since: None,
             next_beat: None,
         }
     }
@@ -117,10 +120,12 @@ impl Core {
     }
 
     /// Forgets one who waited for a run's end; nothing is left of one who was told.
-    pub(crate) fn unwatch(&mut self, run: RunId, ticket: Ticket) {
-        if self.waiters.remove(&ticket).is_some() && self.closed.is_none() {
+    pub(crate) fn unwatch(&mut self, run: RunId, ticket: Ticket) -> Option<oneshot::Sender<Answer>> {
+        let waiter = self.waiters.remove(&ticket)?;
+        if self.closed.is_none() {
             self.shard(run.slot()).unwatch(run, ticket);
         }
+        Some(waiter)
     }
 
     /// Lets free workers claim what is ready, so that the claims ride in the batch that is being gathered.
@@ -202,6 +207,22 @@ impl Core {
         self.shards.iter().map(Shard::behind).sum()
     }
 
+    /// Whether index rows have been behind for so long, however busy the engine is.
+    pub(crate) fn is_far_behind(&self, age: Duration) -> bool {
+        self.behind_since.is_some_and(|since| since.elapsed() >= age)
+    }
+
+    /// Takes no more commands. Gives everybody who waits, to be told without the lock.
+    pub(crate) fn close(&mut self, reason: &str) -> Vec<oneshot::Sender<Answer>> {
+        self.closed.get_or_insert_with(|| reason.to_owned());
+        self.draining = true;
+        for shard in &mut self.shards {
+            // What was gathered will never be appended.
+            drop(shard.seal());
+        }
+        self.waiters.drain().map(|(_, waiter)| waiter).collect()
+    }
+
     /// Takes what must be appended, and, if `flush` says so, the index rows that follow it.
     pub(crate) fn seal(&mut self, flush: bool) -> (Vec<Batch>, Vec<Flush>) {
         let mut batches = Vec::with_capacity(self.shards.len());
@@ -209,6 +230,7 @@ impl Core {
         for shard in &mut self.shards {
             batches.extend(shard.seal());
             if flush {
+                self.behind_since = None;
                 flushes.extend(shard.flush());
             }
         }

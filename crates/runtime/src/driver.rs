@@ -149,7 +149,7 @@ impl Engine {
         {
             let mut store = shared.store.lock();
             let mut core = shared.core.lock();
-            shared.open_shards(store.as_mut(), &mut core)?;
+            shared.open_shards(store.as_mut(), &mut core, &mut Vec::new())?;
             shared.announce(store.as_mut());
         }
         spawn_driver(&shared, 0);

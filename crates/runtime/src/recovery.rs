@@ -1,9 +1,11 @@
 //! Recovery: shards are opened from their index rows and the log after them. Without index rows the log alone is
 //! enough, and takes longer.
 
-use abide_kernel::shard::{Command, Config as ShardConfig, LinePlace, Windows, Worker};
+use abide_kernel::shard::{Answer, Command, Config as ShardConfig, LinePlace, Windows, Worker};
 use abide_kernel::{Claimant, Row, Run, RunId, Seq, Shard, ShardId, Timestamp, limits};
 use abide_store::{Fault, FaultKind, Filter, Page, Store, StoredRun};
+
+use tokio::sync::oneshot;
 
 use crate::core::{Core, NOBODY, PoolState};
 use crate::driver::Shared;
@@ -18,14 +20,16 @@ const FOLDED_RUNS_MAX: usize = 50_000;
 type WaitingPage = (Vec<(Run, Seq)>, Option<LinePlace>);
 
 impl Shared {
-    /// Opens every shard, dropping what was in memory. Whoever waited for an answer is told to retry.
-    pub(crate) fn open_shards(&self, store: &mut dyn Store, core: &mut Core) -> Result<(), Fault> {
+    /// Opens every shard, dropping what was in memory. Whoever waited for an answer is to be told to retry, without the
+    /// core's lock.
+    pub(crate) fn open_shards(
+        &self,
+        store: &mut dyn Store,
+        core: &mut Core,
+        unanswered: &mut Vec<oneshot::Sender<Answer>>,
+    ) -> Result<(), Fault> {
         for shard in core.shards.drain(..) {
-            for ticket in shard.abandon() {
-                if let Some(waiter) = core.waiters.remove(&ticket) {
-                    let _ = waiter.send(abide_kernel::shard::Answer::Refused(abide_kernel::Refusal::Unknown));
-                }
-            }
+            unanswered.extend(shard.abandon().iter().filter_map(|ticket| core.waiters.remove(ticket)));
         }
         core.throttle.forget_running();
         core.pools = self
@@ -109,7 +113,7 @@ impl Shared {
             self.adopt(store, &mut shard, run)?;
         }
         for line in store.read_lines(id)? {
-            let (runs, last) = self.read_waiting(store, id, &line, None, now)?;
+            let (runs, last) = self.read_waiting(store, id, &line, None, shard.now())?;
             shard.loaded_ready(now, &line, runs, last);
         }
         let due = store.read_due(id, Timestamp(i64::MIN), limits::DUE_WINDOW_MAX)?;

@@ -62,7 +62,7 @@ impl Ctx {
             ledger: self.ledger(),
             scope: String::new(),
             name: name.into(),
-            base: self.idempotency_key(),
+            base: self.idempotency_key().into(),
             policy: Policy::default(),
             input: Ok(0),
             place: Location::caller(),

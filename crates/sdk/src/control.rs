@@ -23,6 +23,8 @@ enum Rule {
     Block,
 }
 
+type Predicate = Arc<dyn Fn(&Operation) -> bool + Send + Sync>;
+
 /// A rule for operations: the first control that matches decides. An operation that must not happen twice
 /// ([`Policy::UnsafeOnce`]) is refused unless a control matches it.
 #[derive(Clone)]
@@ -31,7 +33,7 @@ pub struct Control {
     rule: Rule,
     name: Option<String>,
     policy: Option<Policy>,
-    when: Option<Arc<dyn Fn(&Operation) -> bool + Send + Sync>>,
+    when: Option<Predicate>,
 }
 
 impl Control {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::transition::record::{Entry, Wanted};
 use abide_kernel::{
-    Consume, ErrorInfo, Fingerprint, Moment, Outcome, Payload, Policy, RetryPolicy, RunId, StartSpec, Timestamp, mix,
-    stable_hash,
+    Consume, ErrorInfo, Fingerprint, Moment, Outcome, Payload, Policy, RetryPolicy, RunId, StartSpec, Str, Timestamp,
+    mix, stable_hash,
 };
 use abide_runtime::{Attempt, Program, Verdict};
 use serde::Serialize;
@@ -166,7 +166,7 @@ impl Program for Compiled {
                 run: dispatch.claim.run,
                 attempt: dispatch.retries + dispatch.reclaims,
                 namespace: dispatch.started.spec.namespace.clone(),
-                identity,
+                identity: identity.into(),
             }),
             scope: String::new(),
         };
@@ -186,7 +186,7 @@ impl Program for Compiled {
 /// A function in one attempt.
 struct Running {
     drive: Drive<Result<Payload, Failure>>,
-    base: String,
+    base: Str,
     ledger: Arc<Ledger>,
     cancelling: bool,
     retries: u32,
@@ -320,8 +320,8 @@ struct Inner {
     ledger: Arc<Ledger>,
     run: RunId,
     attempt: u32,
-    namespace: abide_kernel::Str,
-    identity: String,
+    namespace: Str,
+    identity: Str,
 }
 
 impl FnCtx {
@@ -373,7 +373,7 @@ impl FnCtx {
     }
 
     fn named(&self, name: &str) -> String {
-        format!("{}{name}", self.scope)
+        [&*self.scope, name].concat()
     }
 
     /// A piece of outside work, recorded: executed once, and its result is there for every replay after.

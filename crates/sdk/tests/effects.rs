@@ -1,5 +1,7 @@
 //! Effects: what is done once, what is undone, and what nobody knows.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The examples say what their readers are told they say.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 

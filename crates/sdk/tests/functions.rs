@@ -1,5 +1,8 @@
 //! Functions: ordinary async code that survives.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -222,5 +225,34 @@ async fn code_may_change_under_an_open_run() {
     edited.requeue().await.unwrap();
     assert_eq!(edited.result::<String>().await.unwrap(), "on");
     assert_eq!(calls.load(Ordering::SeqCst), 4, "only the new one was executed");
+    end(&engine).await;
+}
+
+/// Ends are taken one at a time: of many branches that could go on, only the one whose turn it is gets polled. When all of
+/// them were, a thousand branches cost a million polls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn branches_are_polled_when_it_is_their_turn() {
+    const BRANCHES: u32 = 300;
+    let (polls, inside) = counter();
+    let fan = Function::new("fan", move |ctx: FnCtx, (): ()| {
+        let polls = inside.clone();
+        async move {
+            let items = (0..BRANCHES).map(|number| (number, polls.clone()));
+            let ended = ctx.map("item", items, |ctx, polls| async move {
+                let mut one = Box::pin(ctx.effect("one", async |_| Ok::<_, StepError>(1)).into_future());
+                std::future::poll_fn(|cx| {
+                    polls.fetch_add(1, Ordering::SeqCst);
+                    one.as_mut().poll(cx)
+                })
+                .await
+            });
+            Ok::<u32, Failure>(ended.await?.into_iter().sum())
+        }
+    });
+    let engine = Engine::open("memory:").register(fan).start().await.unwrap();
+    let run = engine.client().start("fan", &()).await.unwrap();
+    assert_eq!(run.result::<u32>().await.unwrap(), BRANCHES);
+    let polls = polls.load(Ordering::SeqCst);
+    assert!(polls <= 4 * BRANCHES, "{BRANCHES} branches were polled {polls} times");
     end(&engine).await;
 }

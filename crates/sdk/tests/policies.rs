@@ -1,6 +1,12 @@
 //! The policy matrix: what becomes of an effect, by its policy, by what the journal says of it, and by how the attempt
 //! that began it came to its end. Read [`TABLE`] as a table; every cell of it is executed.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on panics, and the matrix counts its cells"
+)]
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,18 @@
 //! The end of an engine, and what the next one finds.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
 use abide::{ClientError, Engine, FnCtx, Function, Machine, Refusal, StepError, await_signal, done};
+use abide_kernel::StartSpec;
+use abide_kernel::shard::{Answer, Command};
+use abide_store::memory::{MemoryStore, WriteFault};
 
 struct Unpark(Thread);
 
@@ -104,4 +110,41 @@ fn an_engine_that_ends_lets_go_of_what_its_attempts_hold() {
     wait(engine.stop(Duration::ZERO));
     drop(engine);
     assert_eq!(Arc::strong_count(&held), 1);
+}
+
+/// SE-25: when the shards cannot be opened anew, everybody who asks is refused; nobody finds an engine without shards.
+#[test]
+fn callers_are_refused_when_reopening_fails() {
+    for _ in 0..15 {
+        let store = MemoryStore::new(1);
+        let faults = store.faults();
+        let mut config = abide_runtime::Config::default();
+        (config.pools, config.flush_quiet) = (Vec::new(), Duration::from_secs(3_600));
+        let engine = abide_runtime::Engine::open(Box::new(store), config).unwrap();
+        let asked = AtomicUsize::new(0);
+        let ask = || {
+            let request = abide_runtime::new_request(engine.now());
+            let spec = StartSpec::new("flow", abide::Payload::null());
+            let slot = spec.admission_slot(request);
+            let answer = engine.ask(slot, Command::Start { request, spec: Box::new(spec) });
+            asked.fetch_add(1, Ordering::SeqCst);
+            answer
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..5_000 {
+                        drop(ask());
+                    }
+                });
+            }
+            while asked.load(Ordering::SeqCst) < 200 {
+                std::thread::yield_now();
+            }
+            faults.fail_reads(1_000_000);
+            faults.fail_append(WriteFault::ALL[0]);
+        });
+        let refused = wait(ask()).unwrap();
+        assert!(matches!(refused, Answer::Refused(Refusal::Closed { .. } | Refusal::Unknown)), "{refused:?}");
+    }
 }

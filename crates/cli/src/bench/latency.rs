@@ -1,18 +1,17 @@
 //! `abide bench latency`: one run in flight, against as many raw commits of one row.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use abide::Engine;
 use clap::Args;
-use hdrhistogram::Histogram;
 use serde_json::json;
 
 use super::ROUNDS;
 use super::limit::Limit;
+use super::load::{drive, scratch};
 use super::machine::no_op;
 use super::report::Report;
-use super::steps::{drive, scratch};
 
 /// One run in flight: how long it takes from start to result.
 #[derive(Debug, Args)]
@@ -42,21 +41,14 @@ impl Latency {
             let url = format!("sqlite:{}", dir.path().join(format!("engine-{round}.db")).display());
             let (latency, row_bytes) = runtime.block_on(async {
                 let engine = Engine::open(&url).register(no_op(self.steps)).start().await?;
-                drive(&engine.client(), 50.min(runs), 1).await?;
-                let latency = drive(&engine.client(), runs, 1).await?;
+                drive(&engine.client(), "no_op", 50.min(runs), 1).await?;
+                let latency = drive(&engine.client(), "no_op", runs, 1).await?;
                 let store = engine.metrics().store;
                 engine.stop(Duration::from_secs(10)).await;
                 anyhow::Ok((latency, (store.fact_bytes / store.rows.max(1)) as usize))
             })?;
             let mut limit = Limit::open(&dir.path().join(format!("raw-{round}.db")), row_bytes)?;
-            let mut raw: Histogram<u64> = Histogram::new(3)?;
-            for _ in 0..runs {
-                let began = Instant::now();
-                for _ in 0..=self.steps {
-                    limit.commit(1)?;
-                }
-                raw.record(began.elapsed().as_micros() as u64)?;
-            }
+            let raw = limit.commits_in_a_row(runs, self.steps + 1)?;
             let (p50, raw_p50) = (latency.value_at_quantile(0.5) as f64, raw.value_at_quantile(0.5) as f64);
             report.add("p50_us", p50);
             report.add("p99_us", latency.value_at_quantile(0.99) as f64);

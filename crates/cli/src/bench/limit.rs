@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use abide_store::Durability;
 use abide_store::sqlite::raw_journal;
+use hdrhistogram::Histogram;
 use rusqlite::Connection;
 
 /// A raw journal in a file of its own.
@@ -58,5 +59,18 @@ impl Limit {
             left -= now;
         }
         Ok(rows as f64 / began.elapsed().as_secs_f64())
+    }
+
+    /// The time of `commits` commits of one row, one after the other, in microseconds, `times` times.
+    pub(crate) fn commits_in_a_row(&mut self, times: usize, commits: usize) -> anyhow::Result<Histogram<u64>> {
+        let mut raw = Histogram::new(3)?;
+        for _ in 0..times {
+            let began = Instant::now();
+            for _ in 0..commits {
+                self.commit(1)?;
+            }
+            raw.record(began.elapsed().as_micros() as u64)?;
+        }
+        Ok(raw)
     }
 }

@@ -1,6 +1,8 @@
 //! The workflows that benchmarks run.
 
-use abide::{Machine, Outcome, StepError, await_signal, days, done, next, sleep};
+use abide::{
+    Control, Failure, FnCtx, Function, Machine, Outcome, Policy, StepError, await_signal, days, done, next, sleep,
+};
 
 /// A machine of `steps` steps that do nothing.
 pub(crate) fn no_op(steps: usize) -> Machine<u32> {
@@ -24,5 +26,38 @@ pub(crate) fn parked() -> Machine<String> {
             ("signal", None) => Ok(await_signal("go", state)),
             (_, None) => Ok(sleep(days(400), state)),
         }
+    })
+}
+
+/// A function of `count` effects that do nothing.
+pub(crate) fn effects(count: usize, policy: Policy) -> Function {
+    Function::new("effects", move |ctx: FnCtx, start: u32| async move {
+        let mut sum = start;
+        for _ in 0..count {
+            sum = ctx.effect("add", async |_| Ok::<_, StepError>(sum + 1)).policy(policy).await?;
+        }
+        Ok::<_, Failure>(sum)
+    })
+    .control(Control::allow())
+}
+
+/// A function that does as many effects as its input says, waits for a signal and tells how many it did.
+pub(crate) fn long_past() -> Function {
+    Function::new("long_past", async |ctx: FnCtx, effects: usize| {
+        let mut did = 0;
+        for _ in 0..effects {
+            did = ctx.effect("do", async |_| Ok::<_, StepError>(did + 1)).await?;
+        }
+        ctx.signal::<()>("go").await?;
+        Ok::<_, Failure>(did)
+    })
+}
+
+/// A function that does an effect, waits for a signal and ends.
+pub(crate) fn parked_function() -> Function {
+    Function::new("parked", async |ctx: FnCtx, state: String| {
+        ctx.effect("look", async |_| Ok::<_, StepError>(state.len())).await?;
+        ctx.signal::<u32>("go").await?;
+        Ok::<_, Failure>("woken")
     })
 }

@@ -1,9 +1,12 @@
 //! Benchmarks: the engine against what the same store can do raw, in the same invocation.
 
+mod effects;
 mod latency;
 mod limit;
+mod load;
 mod machine;
 mod parked;
+mod replay;
 mod report;
 mod steps;
 
@@ -16,6 +19,10 @@ pub(crate) enum Bench {
     Steps(steps::Steps),
     /// Runs of no-op steps, one in flight: how long a run takes.
     Latency(latency::Latency),
+    /// Functions of no-op effects, many or one in flight: effects per second, and how long a run takes.
+    Effects(effects::Effects),
+    /// Functions with a long past: how long they take to be brought back.
+    Replay(replay::Replay),
     /// Runs that wait: what they cost in memory, and how fast they come back.
     Parked(parked::Parked),
 }
@@ -25,6 +32,8 @@ impl Bench {
         match self {
             Self::Steps(steps) => steps.measure(),
             Self::Latency(latency) => latency.measure(),
+            Self::Effects(effects) => effects.measure(),
+            Self::Replay(replay) => replay.measure(),
             Self::Parked(parked) => parked.measure(),
         }
     }

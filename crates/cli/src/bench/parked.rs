@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use abide::{Client, Engine, RunId};
+use abide::{Client, Engine, RunId, Workflow};
 use anyhow::{Context, bail};
 use clap::Args;
 use hdrhistogram::Histogram;
 use serde_json::json;
 
-use super::machine::parked;
+use super::load::scratch;
+use super::machine::{parked, parked_function};
 use super::report::{Report, resident_mb};
-use super::steps::scratch;
 
 /// Runs that wait: half on a signal, half on a far timer, each with a unique key and 100 bytes of state.
 #[derive(Debug, Args)]
@@ -26,6 +26,9 @@ pub(crate) struct Parked {
     /// How many of them are woken, one after the other.
     #[arg(long, default_value_t = 1_000)]
     wake: usize,
+    /// Functions that wait for a signal, and what they leave behind in memory when they are out of it.
+    #[arg(long, conflicts_with = "idle_s")]
+    functions: bool,
     /// Only watch the engine do nothing for so long, then wake one.
     #[arg(long)]
     idle_s: Option<u64>,
@@ -53,6 +56,7 @@ impl Parked {
         let mut report = Report::default();
         match self.idle_s {
             Some(seconds) => runtime.block_on(self.idle(dir.path(), seconds, &mut report))?,
+            None if self.functions => runtime.block_on(self.park_functions(dir.path(), &mut report))?,
             None => runtime.block_on(self.park(dir.path(), &mut report))?,
         }
         report.print(self.json, &[("bench", json!("parked")), ("runs", json!(self.runs))]);
@@ -64,7 +68,7 @@ impl Parked {
         // The same on a store with few runs, to compare with.
         let few = dir.join("few.db");
         let engine = open(&few).await?;
-        let ids = start_all(&engine.client(), 2 * self.wake).await?;
+        let ids = start_all(&engine.client(), "key", 2 * self.wake, 2).await?;
         settle(&engine).await?;
         let empty = wake(&engine.client(), &ids, self.wake).await?;
         engine.stop(Duration::from_secs(10)).await;
@@ -112,7 +116,7 @@ impl Parked {
     async fn fill_and_wait(&self, store: &Path) -> anyhow::Result<()> {
         let began = Instant::now();
         let engine = open(store).await?;
-        let ids = start_all(&engine.client(), self.runs).await?;
+        let ids = start_all(&engine.client(), "key", self.runs, 2).await?;
         write_ids(store, &ids)?;
         drop(ids);
         settle(&engine).await?;
@@ -124,10 +128,35 @@ impl Parked {
         }
     }
 
+    /// Parks functions, lets them leave memory, and wakes some of them.
+    async fn park_functions(&self, dir: &Path, report: &mut Report) -> anyhow::Result<()> {
+        let engine = open_with(&dir.join("functions.db"), parked_function()).await?;
+        let client = engine.client();
+        // A few first, so that what is compared is an engine that has worked, with its caches in use.
+        start_all(&client, "w", CHUNK.min(self.runs), 1).await?;
+        settle(&engine).await?;
+        let before = resident_mb();
+        let began = Instant::now();
+        let ids = start_all(&client, "f", self.runs, 1).await?;
+        settle(&engine).await?;
+        let fill_s = began.elapsed().as_secs_f64();
+        let after = resident_mb();
+        let woken = wake(&client, &ids, self.wake).await?;
+        engine.stop(Duration::from_secs(10)).await;
+        report.add("rss_before_mb", before);
+        report.add("rss_mb", after);
+        report.add("rss_growth_mb", after - before);
+        report.add("fill_s", fill_s);
+        report.add("wake_p50_us", woken.value_at_quantile(0.5) as f64);
+        report.add("wake_p99_us", woken.value_at_quantile(0.99) as f64);
+        report.add("woken", woken.len() as f64);
+        Ok(())
+    }
+
     /// Watches an engine with parked runs do nothing.
     async fn idle(&self, dir: &Path, seconds: u64, report: &mut Report) -> anyhow::Result<()> {
         let engine = open(&dir.join("idle.db")).await?;
-        let ids = start_all(&engine.client(), self.runs).await?;
+        let ids = start_all(&engine.client(), "key", self.runs, 2).await?;
         settle(&engine).await?;
         let before = engine.metrics().store;
         tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -145,25 +174,29 @@ impl Parked {
 }
 
 async fn open(store: &Path) -> anyhow::Result<Engine> {
-    let url = format!("sqlite:{}", store.display());
-    Ok(Engine::open(&url).register(parked()).queue("default", 256).start().await?)
+    open_with(store, parked()).await
 }
 
-/// Starts the runs, and gives the ids of those that wait on a signal.
-async fn start_all(client: &Client, runs: usize) -> anyhow::Result<Vec<RunId>> {
-    let mut ids = Vec::with_capacity(runs / 2 + 1);
+async fn open_with(store: &Path, workflow: impl Workflow) -> anyhow::Result<Engine> {
+    let url = format!("sqlite:{}", store.display());
+    Ok(Engine::open(&url).register(workflow).queue("default", 256).start().await?)
+}
+
+/// Starts the runs under keys of this kind, and gives the ids of those that wait on a signal: every `each`th.
+async fn start_all(client: &Client, keys: &str, runs: usize, each: usize) -> anyhow::Result<Vec<RunId>> {
+    let mut ids = Vec::with_capacity(runs / each + 1);
     let mut next = 0;
     while next < runs {
         let chunk: Vec<usize> = (next..runs.min(next + CHUNK)).collect();
         next += chunk.len();
         let starts = chunk.iter().map(|number| {
-            let kind = if number % 2 == 0 { 's' } else { 't' };
+            let kind = if number % each == 0 { 's' } else { 't' };
             let state = format!("{kind}{number:099}");
-            client.start("parked", &state).key(&format!("key-{number}"))
+            client.start("parked", &state).key(&format!("{keys}-{number}"))
         });
         for (number, started) in chunk.iter().zip(client.start_many(starts).await?) {
             let id = started?.id();
-            if number % 2 == 0 {
+            if number % each == 0 {
                 ids.push(id);
             }
         }

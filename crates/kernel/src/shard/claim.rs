@@ -110,6 +110,10 @@ impl Shard {
             Place::Running(_) | Place::None => None,
         });
         around.ahead = ahead.min().unwrap_or(0);
+        let gate = resident.gate();
+        let hidden =
+            |place: &Place| matches!(place, Place::Ready(lane, order) if self.ready.is_hidden(*lane, order, gate));
+        around.more_ahead = resident.places.iter().any(hidden);
         around.dead_letter_at = self.orphan_until(id);
         around.hold = throttle.hold(&resident.lane_key(), self.now);
         around
@@ -136,7 +140,8 @@ impl Shard {
             let order = self.ready.first(*lane)?;
             throttle.admits(self.tally.rules(*lane), now).then_some((order, *lane, *definition))
         });
-        let Some((order, lane, definition)) = firsts.min_by_key(|(order, ..)| *order) else {
+        let first = firsts.min_by_key(|(order, ..)| *order).filter(|(order, ..)| !self.ready.must_wait(order));
+        let Some((order, lane, definition)) = first else {
             return false;
         };
         let (run, cursor) = (order.run, order.cursor);

@@ -359,6 +359,8 @@ pub enum Load {
         line: String,
         /// Behind this place.
         after: LinePlace,
+        /// The shard's own time: what became ready by it counts, whatever the clock says.
+        now: Timestamp,
     },
 }
 

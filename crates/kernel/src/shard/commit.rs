@@ -77,6 +77,7 @@ impl Shard {
         for id in &dirty {
             if let Some(resident) = self.runs.get_mut(id) {
                 resident.dirty = false;
+                resident.flushing = true;
                 compacted.extend(resident.compacted.take().map(|seq| (*id, seq)));
                 records.push(resident.record());
             }
@@ -99,6 +100,9 @@ impl Shard {
     pub fn flushed(&mut self) {
         let flushed = mem::take(&mut self.flushing);
         for id in flushed {
+            if let Some(resident) = self.runs.get_mut(&id) {
+                resident.flushing = false;
+            }
             self.evict(id);
         }
         for id in self.ready.cut() {

@@ -229,9 +229,10 @@ impl Shard {
 
     /// Takes what must be loaded.
     pub fn take_loads(&mut self) -> Vec<Load> {
+        let now = self.now;
         let page = |(line, last): (String, Order)| {
             let Order { priority, eligible_at, arrival, run, .. } = last;
-            Load::Ready { line, after: LinePlace { priority, eligible_at, arrival, run } }
+            Load::Ready { line, after: LinePlace { priority, eligible_at, arrival, run }, now }
         };
         self.loads.extend(self.ready.take_wanted().into_iter().map(page));
         core::mem::take(&mut self.loads)
@@ -281,6 +282,12 @@ impl Shard {
     #[must_use]
     pub fn run(&self, id: RunId) -> Option<&Run> {
         self.runs.get(&id).map(|resident| &resident.run)
+    }
+
+    /// The shard's own time: the clock's, and never before its last fact.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
     }
 
     /// Whether a run is in memory.

@@ -1,7 +1,7 @@
 //! Ready work, in two levels: a lane holds attempts that can be claimed now; an attempt with a concurrency key
 //! enters its lane only while the key has room, in strict order within the key.
 //!
-//! Attempts wait in lines: one for each key, and one for those without a key of each queue, workflow and version.
+//! Attempts wait in lines: one for each key, and one for those without a key of each lane.
 //! Of a long line only the front is in memory. What stands behind its edge is in the store, or hidden here, and
 //! comes forward a page at a time: the picker never passes an edge, because it cannot see who waits behind it.
 
@@ -48,7 +48,8 @@ pub struct LaneKey {
 impl LaneKey {
     /// The line in which its attempts without a concurrency key wait, as the store has it.
     pub(crate) fn line(&self) -> String {
-        line_text("lane", &(&*self.namespace, &*self.queue, &*self.workflow, self.version))
+        let pinned = self.fingerprint.map(|fingerprint| fingerprint.0);
+        line_text("lane", &(&*self.namespace, &*self.queue, &*self.workflow, self.version, pinned))
     }
 }
 
@@ -158,6 +159,9 @@ pub struct Ready {
     gates: Map<String, Gate>,
     /// Lines whose next page is wanted, and the place it begins behind.
     wanted: Vec<(String, Order)>,
+    /// The edges of lines whose page is under way: nothing that comes after the first of them may be claimed, because
+    /// someone with a better place may be on the way.
+    starving: BTreeSet<Order>,
     /// Lines that have become long, to be cut at the next flush.
     crowded: Vec<String>,
 }
@@ -213,6 +217,11 @@ impl Ready {
         lane.waiting.first().copied().filter(|order| !edge.hides(order))
     }
 
+    /// Whether someone with a better place than `order` may be on the way from the store.
+    pub fn must_wait(&self, order: &Order) -> bool {
+        self.starving.first().is_some_and(|edge| order > edge)
+    }
+
     /// Whether an attempt waits behind the edge of its line, so that its run may leave memory.
     pub fn is_hidden(&self, lane: LaneId, order: &Order, concurrency: Option<(&str, &Concurrency)>) -> bool {
         match concurrency {
@@ -231,6 +240,14 @@ impl Ready {
     /// A page of a line is in memory: up to `last`, or to the end.
     pub fn paged(&mut self, identity: &str, last: Option<Order>) {
         let edge = |before: Edge| Edge { last, paging: false, ..before };
+        let before = match (self.gates.get(identity), self.line_ids.get(identity)) {
+            (Some(gate), _) => gate.edge.last,
+            (None, Some(line)) => self.lines[line.0 as usize].edge.last,
+            (None, None) => None,
+        };
+        before.iter().for_each(|edge| {
+            self.starving.remove(edge);
+        });
         if identity.starts_with(KEY) {
             let gate = self.gates.entry(identity.into()).or_default();
             gate.edge = edge(gate.edge);
@@ -251,6 +268,9 @@ impl Ready {
         for identity in mem::take(&mut self.crowded) {
             if let Some(gate) = self.gates.get_mut(&identity) {
                 gate.edge.crowded = false;
+                if gate.edge.paging {
+                    continue;
+                }
                 if let Some(last) = cut(|| gate.waiting.keys(), gate.edge, gate.window(self.windows)) {
                     gate.edge.last = Some(last);
                     expose(gate, &mut self.lanes);
@@ -259,6 +279,10 @@ impl Ready {
             } else if let Some(line) = self.line_ids.get(&identity) {
                 let line = &mut self.lines[line.0 as usize];
                 line.edge.crowded = false;
+                // What is on its way is counted from the edge as it stands.
+                if line.edge.paging {
+                    continue;
+                }
                 for lane in &line.lanes {
                     let orders = || self.lanes[lane.0 as usize].waiting.iter();
                     if let Some(last) = cut(orders, line.edge, self.windows.lane) {
@@ -304,8 +328,9 @@ impl Ready {
         gate.waiting.insert(order, lane);
         expose(gate, &mut self.lanes);
         if gate.waiting.len() > 2 * gate.window(self.windows) && !mem::replace(&mut gate.edge.crowded, true) {
-            self.crowded.push(identity);
+            self.crowded.push(identity.clone());
         }
+        self.look_behind_gate(&identity);
     }
 
     /// Takes a ready attempt away, claimed or not.
@@ -364,6 +389,7 @@ impl Ready {
         let first = |lane: &LaneId| self.lanes[lane.0 as usize].waiting.first().copied();
         if line.lanes.iter().filter_map(first).all(|order| order > last) {
             line.edge.paging = true;
+            self.starving.insert(last);
             self.wanted.push((line.identity.clone(), last));
         }
     }
@@ -378,6 +404,7 @@ impl Ready {
             && gate.exposed.len() < room
         {
             gate.edge.paging = true;
+            self.starving.insert(last);
             self.wanted.push((key.into(), last));
         }
     }

@@ -40,6 +40,8 @@ pub(crate) struct Resident {
     pub(crate) occupies: bool,
     /// Whether its index row is behind, and so it must stay in memory.
     pub(crate) dirty: bool,
+    /// Whether its index row is being written.
+    pub(crate) flushing: bool,
 }
 
 impl Resident {
@@ -54,6 +56,7 @@ impl Resident {
             lane: None,
             occupies: false,
             dirty: false,
+            flushing: false,
         }
     }
 
@@ -143,7 +146,7 @@ impl Resident {
             Place::Ready(lane, order) => !ready.is_hidden(*lane, order, gate),
             Place::Running(_) => true,
         });
-        !self.dirty && !placed && self.run.cursors.iter().all(parked)
+        !self.dirty && !self.flushing && !placed && self.run.cursors.iter().all(parked)
     }
 
     /// The run's folded state. A run that has ended after a few rows has none: it is seldom asked for, and its journal

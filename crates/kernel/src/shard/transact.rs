@@ -119,19 +119,20 @@ impl Shard {
                 continue;
             }
             resident.places[index] = after;
-            match before {
-                Place::Ready(lane, order) => self.ready.remove(lane, order, gate),
-                Place::Running(lane) => {
-                    self.tally.leave(&self.ready, lane);
-                    gate.iter().for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency));
-                }
-                Place::None => {}
-            }
+            // First where it goes, then where it comes from: a key that passes from waiting to running has no room in between.
             match after {
                 Place::Ready(lane, order) => self.ready.insert(lane, order, gate),
                 Place::Running(lane) => {
                     self.tally.enter(&self.ready, lane);
                     gate.iter().for_each(|(namespace, concurrency)| self.ready.enter(namespace, concurrency));
+                }
+                Place::None => {}
+            }
+            match before {
+                Place::Ready(lane, order) => self.ready.remove(lane, order, gate),
+                Place::Running(lane) => {
+                    self.tally.leave(&self.ready, lane);
+                    gate.iter().for_each(|(namespace, concurrency)| self.ready.leave(namespace, concurrency));
                 }
                 Place::None => {}
             }

@@ -221,7 +221,7 @@ impl World {
         let lines: BTreeSet<&String> =
             disk.index.values().filter_map(|record| Some(&record.ready.as_ref()?.0)).collect();
         for line in lines {
-            let (page, last) = ready_page(disk, line, None, self.now);
+            let (page, last) = ready_page(disk, line, None, shard.now());
             shard.loaded_ready(self.now, line, page, last);
         }
         shard.replayed(self.now);
@@ -386,8 +386,8 @@ impl World {
                 let (page, more) = due_page(disk, from);
                 shard.loaded_due(self.now, &page, more);
             }
-            Load::Ready { line, after } => {
-                let (page, last) = ready_page(disk, &line, Some(after), self.now);
+            Load::Ready { line, after, now } => {
+                let (page, last) = ready_page(disk, &line, Some(after), now);
                 shard.loaded_ready(self.now, &line, page, last);
             }
         }
@@ -455,8 +455,14 @@ impl World {
             disk.index.remove(&run);
         }
         for (run, begins) in flush.compacted {
-            let older = disk.rows.iter_mut().filter(|row| row.run == run && row.seq < begins);
-            older.for_each(|row| row.facts.clear());
+            debug_assert_eq!(disk.rows[begins.0 as usize - 1].run, run);
+            // Only this life of the run: long after a purge the same id may have begun again.
+            let mut next = disk.rows[begins.0 as usize - 1].prior;
+            while next.0 != 0 {
+                let row = &mut disk.rows[next.0 as usize - 1];
+                row.facts.clear();
+                next = row.prior;
+            }
         }
         disk.through = flush.through;
         self.shards[index].flushed();

@@ -9,10 +9,9 @@ use std::task::{Context, Poll, Waker};
 use abide_kernel::transition::record::Entry;
 use abide_kernel::{ErrorInfo, Op, OpId, OpState, Policy, Refusal};
 use abide_runtime::Unanswered;
-use parking_lot::MutexGuard;
 
 use super::foreign::Watch;
-use super::{Ledger, Local, LocalKind, Mode, State};
+use super::{Ledger, Local, LocalKind, Mode};
 
 /// Passes over a function that wakes itself, before that counts as a loop without end.
 const PASSES_MAX: usize = 100_000;
@@ -46,6 +45,8 @@ pub(crate) struct Drive<T> {
     ledger: Arc<Ledger>,
     code: Pin<Box<dyn Future<Output = T> + Send>>,
     watch: Arc<Watch>,
+    /// Whether the code was polled once: from then on it says itself when it may go on.
+    begun: bool,
     records: Vec<Record>,
     news: Option<News>,
 }
@@ -56,13 +57,13 @@ impl<T> Drive<T> {
         if ledger.mode == Mode::Function {
             *ledger.watch.lock() = Some(watch.clone());
         }
-        Self { ledger, code, watch, records: Vec::new(), news: None }
+        Self { ledger, code, watch, begun: false, records: Vec::new(), news: None }
     }
 
     /// The same attempt, with other code in the place of what has come to its end.
     pub(crate) fn then<U>(self, code: Pin<Box<dyn Future<Output = U> + Send>>) -> Drive<U> {
         self.ledger.proceed();
-        Drive { ledger: self.ledger, code, watch: self.watch, records: self.records, news: self.news }
+        Drive { ledger: self.ledger, code, watch: self.watch, begun: false, records: self.records, news: self.news }
     }
 
     /// Polls the code until nothing more happens by itself.
@@ -74,10 +75,14 @@ impl<T> Drive<T> {
         if self.ledger.mode == Mode::Step {
             return polled(&mut self.code, cx.waker());
         }
+        // A function hears of everything by its own waker. What only wakes the task, such as a commit, is the ledger's.
+        if !self.watch.take_again() && self.begun {
+            return Ok(Poll::Pending);
+        }
+        self.begun = true;
         let waker = Waker::from(self.watch.clone());
-        self.watch.take_again();
         for _ in 0..PASSES_MAX {
-            self.watch.enter(cx.waker());
+            self.watch.enter();
             let result = polled(&mut self.code, &waker);
             self.watch.leave();
             match result? {
@@ -153,6 +158,7 @@ impl<T> Future for Drive<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Driven<T>> {
         let this = &mut *self;
         this.ledger.calls.attach(cx.waker());
+        this.watch.attach(cx.waker());
         loop {
             if this.ledger.mode == Mode::Function && this.ledger.link.is_cancelled() {
                 return Poll::Ready(Driven::Lost);
@@ -215,6 +221,9 @@ impl Ledger {
             self.told(id, &op);
         }
         let woken = self.calls.take();
+        if woken.is_empty() {
+            return;
+        }
         let mut state = self.state.lock();
         let wakers: Vec<Waker> = woken.into_iter().filter_map(|local| state.wake(local)).collect();
         drop(state);
@@ -226,7 +235,7 @@ impl Ledger {
 
     fn told(&self, id: OpId, op: &Op) {
         let mut state = self.state.lock();
-        let Some(local) = state.by_op.get(&id).copied() else {
+        let Some(local) = state.numbered(id) else {
             return;
         };
         let known = &mut state.entries[local];
@@ -251,7 +260,7 @@ impl Ledger {
     /// Wakes a durable future: what is heard now is no foreign wake-up.
     fn quietly(&self, waker: Waker) {
         if let Some(watch) = &*self.watch.lock() {
-            watch.enter(Waker::noop());
+            watch.enter();
             waker.wake();
             watch.leave();
         } else {
@@ -259,18 +268,21 @@ impl Ledger {
         }
     }
 
-    /// Ends a pass over the code; whether one more is due, because an entry's end was held back.
+    /// Ends a pass over the code; whether one more is due, because an entry's end was held back. It is one entry that goes
+    /// on: were all of them woken for each that ends, a thousand branches would be a million polls.
     fn pass(&self) -> bool {
         let mut state = self.state.lock();
         state.ended_now = false;
-        let held = std::mem::take(&mut state.held);
-        let wakers: Vec<Waker> =
-            if held { std::mem::take(&mut state.waiting).into_values().collect() } else { Vec::new() };
-        drop(state);
-        for waker in wakers {
-            self.quietly(waker);
+        while let Some(local) = state.held.pop_front() {
+            state.entries[local].held = false;
+            // One whose future is gone waits for nothing.
+            if let Some(waker) = state.wake(local) {
+                drop(state);
+                self.quietly(waker);
+                return true;
+            }
         }
-        held
+        false
     }
 
     /// Lets the code take notice of the next entry that has ended. Whether there was one.
@@ -302,6 +314,13 @@ impl Ledger {
     /// Writes the intents of effects that must be written before they begin, and lets those begin that rest on nothing.
     fn write_wanted(&self) -> bool {
         let mut state = self.state.lock();
+        let at_once = |local: &Local| match state.entries[*local].kind {
+            LocalKind::Effect(policy) => policy == Policy::Pure || policy.intends_first(),
+            LocalKind::Timer | LocalKind::Signal | LocalKind::Child => false,
+        };
+        if !state.wanting.iter().any(at_once) {
+            return false;
+        }
         let mut free = Vec::new();
         for local in state.wanting.clone() {
             match state.entries[local].kind {
@@ -313,21 +332,18 @@ impl Ledger {
             }
         }
         state.wanting.retain(|local| !free.contains(local));
-        self.begin(state, &free)
+        drop(state);
+        self.begin(&free)
     }
 
     /// Lets effects begin. Whether there were any.
-    fn begin(&self, mut state: MutexGuard<'_, State>, locals: &[Local]) -> bool {
-        let wakers: Vec<Waker> = locals
-            .iter()
-            .filter_map(|local| {
-                state.entries[*local].go = true;
-                state.wake(*local)
-            })
-            .collect();
-        drop(state);
-        for waker in wakers {
-            self.quietly(waker);
+    fn begin(&self, locals: &[Local]) -> bool {
+        for local in locals {
+            let mut state = self.state.lock();
+            state.entries[*local].go = true;
+            let waker = state.wake(*local);
+            drop(state);
+            waker.into_iter().for_each(|waker| self.quietly(waker));
         }
         !locals.is_empty()
     }
@@ -344,7 +360,8 @@ impl Ledger {
             return false;
         }
         let wanting = std::mem::take(&mut state.wanting);
-        self.begin(state, &wanting)
+        drop(state);
+        self.begin(&wanting)
     }
 
     /// Whether a function has nothing under way: all it does is wait.
@@ -377,7 +394,7 @@ impl Ledger {
         let mut state = self.state.lock();
         state.winding_down = false;
         state.wanting.clear();
-        state.active.clear();
+        state.names.values_mut().for_each(|name| name.active = false);
         state.waiting.clear();
     }
 

@@ -19,10 +19,14 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// The polling begins; `task` is woken when something foreign is heard.
-    pub(super) fn enter(&self, task: &Waker) {
+    /// From now on `task` is woken when something foreign is heard.
+    pub(super) fn attach(&self, task: &Waker) {
+        attach(&self.task, task);
+    }
+
+    /// The polling begins.
+    pub(super) fn enter(&self) {
         *self.polling.lock() = Some(thread::current().id());
-        *self.task.lock() = Some(task.clone());
     }
 
     /// The polling ends.
@@ -73,15 +77,19 @@ pub(super) struct Calls {
 
 impl Calls {
     pub(super) fn attach(&self, task: &Waker) {
-        let mut known = self.task.lock();
-        match &mut *known {
-            Some(known) => known.clone_from(task),
-            None => *known = Some(task.clone()),
-        }
+        attach(&self.task, task);
     }
 
     pub(super) fn take(&self) -> Vec<super::Local> {
         std::mem::take(&mut *self.woken.lock())
+    }
+}
+
+/// Keeps the waker of a task, unless it is the one that is kept.
+fn attach(kept: &Mutex<Option<Waker>>, task: &Waker) {
+    match &mut *kept.lock() {
+        Some(known) => known.clone_from(task),
+        none => *none = Some(task.clone()),
     }
 }
 

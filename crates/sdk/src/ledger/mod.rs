@@ -8,6 +8,7 @@
 pub(crate) mod drive;
 mod foreign;
 pub(crate) mod points;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::Location;
@@ -58,14 +59,13 @@ pub(crate) struct Ledger {
 
 struct State {
     entries: Vec<Known>,
-    /// Entries by their key.
+    /// Entries by their key, of those that were recorded before: the key of a new one does not come up again.
     by_key: HashMap<Str, Local>,
-    by_op: HashMap<OpId, Local>,
+    /// Entries by their number, from the first that the ledger still has.
+    by_op: Vec<Option<Local>>,
+    first_op: OpId,
     next_op: OpId,
-    /// How many durable points of each name the code has come by.
-    ordinals: HashMap<String, u32>,
-    /// Names of effects that are under way.
-    active: BTreeSet<String>,
+    names: HashMap<String, Name>,
     /// Entries that ended and that the code takes notice of next: first as it did before, then those that are new.
     replay: VecDeque<Local>,
     fresh: VecDeque<Local>,
@@ -77,9 +77,9 @@ struct State {
     calling: BTreeSet<Local>,
     /// Entries whose futures are waiting.
     waiting: BTreeMap<Local, Waker>,
-    /// Whether an entry ended in this pass over the code, and whether another is held back for the next.
+    /// Whether an entry ended in this pass over the code, and which others are held back for those to come.
     ended_now: bool,
-    held: bool,
+    held: VecDeque<Local>,
     /// How many entries have ended, as far as this attempt knows.
     ended: u32,
     /// The time of the last thing the code took notice of.
@@ -93,6 +93,14 @@ struct State {
     /// What undoes what was done, in the order it was registered.
     undos: Vec<Undo>,
     last_point: Option<(Str, &'static Location<'static>)>,
+}
+
+/// What is known of a name.
+struct Name {
+    /// How many durable points of this name the code has come by.
+    points: u32,
+    /// Whether an effect of this name is under way.
+    active: bool,
 }
 
 /// An entry as this attempt knows it.
@@ -115,6 +123,10 @@ struct Known {
     go: bool,
     /// Whether it failed before and is begun again.
     reopens: bool,
+    /// Whether its end is held back for a later pass over the code.
+    held: bool,
+    /// Whether its future is gone, or has nothing more to wait for.
+    released: bool,
 }
 
 impl Known {
@@ -174,10 +186,10 @@ impl Ledger {
         let mut state = State {
             entries: Vec::new(),
             by_key: HashMap::new(),
-            by_op: HashMap::new(),
+            by_op: Vec::new(),
+            first_op: dispatch.ops_dropped + 1,
             next_op: dispatch.ops_dropped + dispatch.ops.len() as u32 + 1,
-            ordinals: HashMap::new(),
-            active: BTreeSet::new(),
+            names: HashMap::new(),
             replay: VecDeque::new(),
             fresh: VecDeque::new(),
             buffer: Vec::new(),
@@ -185,7 +197,7 @@ impl Ledger {
             calling: BTreeSet::new(),
             waiting: BTreeMap::new(),
             ended_now: false,
-            held: false,
+            held: VecDeque::new(),
             ended: dispatch.ops_ended,
             now: dispatch.begun_at,
             fatal: None,
@@ -276,12 +288,8 @@ impl Ledger {
             Wanted::Child(_) => LocalKind::Child,
         };
         let effect = matches!(wanted, Wanted::Effect(_));
-        if effect && !state.active.insert(name.to_owned()) {
-            return Err(overlapping(name));
-        }
-        let ordinal = state.ordinals.entry(name.to_owned()).or_insert(0);
-        *ordinal += 1;
-        let key: Str = if *ordinal == 1 { name.into() } else { format!("{name}#{ordinal}").into() };
+        let ordinal = state.next_of(name, effect)?;
+        let key: Str = if ordinal == 1 { name.into() } else { format!("{name}#{ordinal}").into() };
         state.last_point = Some((key.clone(), place));
         if let Some(observer) = self.link.observer() {
             observer.asked(self.link.claim().run, &key);
@@ -289,6 +297,7 @@ impl Ledger {
         if let Some(local) = state.by_key.get(&key).copied() {
             let known = &mut state.entries[local];
             known.asked = true;
+            known.released = false;
             if let Some(error) = divergence(known, kind, input, place) {
                 Self::end_attempt(&mut state, error);
             }
@@ -306,6 +315,8 @@ impl Ledger {
             delivered: false,
             go: false,
             reopens: false,
+            held: false,
+            released: false,
         });
         if !effect {
             state.write_intent(local, wanted.clone());
@@ -370,7 +381,9 @@ impl Ledger {
     ) -> Option<Result<Payload, StepError>> {
         let mut state = self.state.lock();
         if self.mode == Mode::Function && state.ended_now {
-            state.held = true;
+            if !std::mem::replace(&mut state.entries[local].held, true) {
+                state.held.push_back(local);
+            }
             state.wait(local, waker);
             return None;
         }
@@ -418,114 +431,6 @@ impl Ledger {
     /// The key of an entry.
     pub(crate) fn key(&self, local: Local) -> Str {
         self.state.lock().entries[local].key.clone()
-    }
-}
-
-impl State {
-    fn know(&mut self, id: OpId, op: &Op) {
-        let effect = op.effect();
-        let local = self.add(Known {
-            key: op.key.clone(),
-            op: Some(id),
-            kind: LocalKind::of(&op.kind),
-            input: op.input,
-            state: op.state.clone(),
-            claim: effect.map_or(0, |effect| effect.claim),
-            child: child_of(op),
-            asked: false,
-            delivered: false,
-            go: false,
-            reopens: false,
-        });
-        self.by_op.insert(id, local);
-    }
-
-    fn add(&mut self, known: Known) -> Local {
-        let local = self.entries.len();
-        self.by_key.insert(known.key.clone(), local);
-        self.entries.push(known);
-        local
-    }
-
-    /// A function takes notice of ends in the order it did before; a step may know them all.
-    fn order_replay(&mut self, mode: Mode) {
-        let mut seen: Vec<(u32, Local)> = Vec::new();
-        let mut fresh: Vec<(u32, Local)> = Vec::new();
-        for (local, known) in self.entries.iter_mut().enumerate() {
-            let Some(when) = known.state.when() else { continue };
-            let curable = matches!(&known.state, OpState::Failed { error, .. } if error.retryable);
-            let repeatable = matches!(known.kind, LocalKind::Effect(policy) if policy.replay_safe());
-            match mode {
-                // A step has no past: an error that may be cured is met by trying again.
-                Mode::Step if curable && repeatable => {
-                    known.state = OpState::Open;
-                    known.reopens = true;
-                }
-                Mode::Step => known.delivered = true,
-                Mode::Function if when.seen > 0 => seen.push((when.seen, local)),
-                Mode::Function => fresh.push((when.ended, local)),
-            }
-        }
-        seen.sort_unstable();
-        fresh.sort_unstable();
-        self.replay = seen.into_iter().map(|(_, local)| local).collect();
-        self.fresh = fresh.into_iter().map(|(_, local)| local).collect();
-    }
-
-    fn wait(&mut self, local: Local, waker: &Waker) {
-        match self.waiting.get_mut(&local) {
-            Some(known) => known.clone_from(waker),
-            None => {
-                self.waiting.insert(local, waker.clone());
-            }
-        }
-    }
-
-    fn wake(&mut self, local: Local) -> Option<Waker> {
-        self.waiting.remove(&local)
-    }
-
-    fn release(&mut self, local: Local) {
-        self.waiting.remove(&local);
-        self.calling.remove(&local);
-        self.wanting.retain(|wanting| *wanting != local);
-        let name = self.entries[local].key.split('#').next().unwrap_or_default().to_owned();
-        self.active.remove(&name);
-    }
-
-    /// Numbers an entry that is new and writes that it begins.
-    fn write_intent(&mut self, local: Local, what: Wanted) -> OpId {
-        let op = self.next_op;
-        self.next_op += 1;
-        let known = &mut self.entries[local];
-        known.op = Some(op);
-        self.by_op.insert(op, local);
-        self.buffer.push(Entry::Intend { op, key: known.key.clone(), input: known.input, what });
-        op
-    }
-
-    /// Writes that an effect begins under this claim, unless that is written.
-    fn write_effect(&mut self, local: Local, claim: u32) -> OpId {
-        let known = &self.entries[local];
-        let LocalKind::Effect(policy) = known.kind else {
-            return known.op.unwrap_or_default();
-        };
-        match known.op {
-            None => {
-                let op = self.write_intent(local, Wanted::Effect(policy));
-                self.entries[local].claim = claim;
-                op
-            }
-            Some(op) => {
-                if known.reopens || known.claim != claim && !policy.replay_safe() {
-                    let (key, input) = (known.key.clone(), known.input);
-                    self.buffer.push(Entry::Intend { op, key, input, what: Wanted::Effect(policy) });
-                    self.entries[local].claim = claim;
-                    self.entries[local].reopens = false;
-                }
-                op
-            }
-        }
     }
 }
 

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use abide_kernel::transition::record::Wanted;
-use abide_kernel::{ErrorInfo, OpState, Payload, Policy, limits};
+use abide_kernel::{ErrorInfo, OpState, Payload, Policy, Str, limits};
 use abide_runtime::Instead;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Ledger, Local, Next};
 use crate::{Operation, StepError};
+
+/// What an effect gives, and how long what it borrows lives.
+pub(crate) type Returns<'a, R, T> = fn(&'a ()) -> (R, T);
 
 /// A future of this crate, boxed.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -29,12 +32,12 @@ pub struct Effect<'a, F, R, T> {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) scope: String,
     pub(crate) name: String,
-    pub(crate) base: String,
+    pub(crate) base: Str,
     pub(crate) policy: Policy,
     pub(crate) input: Result<u64, StepError>,
     pub(crate) place: &'static Location<'static>,
     pub(crate) call: F,
-    pub(crate) returns: PhantomData<fn(&'a ()) -> (R, T)>,
+    pub(crate) returns: PhantomData<Returns<'a, R, T>>,
 }
 
 impl<F, R, T> Effect<'_, F, R, T> {
@@ -110,7 +113,7 @@ where
     let Effect { ledger, scope, name, base, policy, input, place, call, .. } = effect;
     let operation = Operation { name, policy };
     ledger.controls.check(&operation)?;
-    let local = ledger.point(&format!("{scope}{}", operation.name), &Wanted::Effect(policy), input?, place)?;
+    let local = ledger.point(&[&*scope, &*operation.name].concat(), &Wanted::Effect(policy), input?, place)?;
     execute(&ledger, local, &base, call).await
 }
 
@@ -136,7 +139,7 @@ where
     if let Some(state) = ended.await {
         return decode_end(ledger, local, state);
     }
-    let key = format!("{base}/{}", ledger.key(local));
+    let key = [base, "/", &*ledger.key(local)].concat();
     let outcome = match ledger.instead(local, &key) {
         Instead::End(outcome) => outcome,
         Instead::Never => std::future::pending().await,

@@ -25,7 +25,8 @@ impl Which {
         if text.starts_with(LetterId::PREFIX) {
             return Ok(Self::Message(text.parse()?));
         }
-        place.find_to_change(text).map(Self::Attempt)
+        let both = "abide dead-letter list shows both: runs (run_…) and messages (letter_…)";
+        place.find_to_change(text).map(Self::Attempt).map_err(|failure| failure.hint(both))
     }
 }
 

@@ -1,0 +1,150 @@
+//! What an attempt knows of its ledger, and how it changes.
+
+use std::task::Waker;
+
+use abide_kernel::transition::record::{Entry, Wanted};
+use abide_kernel::{Op, OpId, OpState};
+
+use super::{Known, Local, LocalKind, Mode, Name, State, child_of, overlapping};
+use crate::StepError;
+
+impl State {
+    pub(super) fn know(&mut self, id: OpId, op: &Op) {
+        let effect = op.effect();
+        let local = self.add(Known {
+            key: op.key.clone(),
+            op: Some(id),
+            kind: LocalKind::of(&op.kind),
+            input: op.input,
+            state: op.state.clone(),
+            claim: effect.map_or(0, |effect| effect.claim),
+            child: child_of(op),
+            asked: false,
+            delivered: false,
+            go: false,
+            reopens: false,
+            held: false,
+            released: false,
+        });
+        self.by_key.insert(op.key.clone(), local);
+        self.number(id, local);
+    }
+
+    pub(super) fn add(&mut self, known: Known) -> Local {
+        self.entries.push(known);
+        self.entries.len() - 1
+    }
+
+    pub(super) fn number(&mut self, op: OpId, local: Local) {
+        let index = (op - self.first_op) as usize;
+        if self.by_op.len() <= index {
+            self.by_op.resize(index + 1, None);
+        }
+        self.by_op[index] = Some(local);
+    }
+
+    /// The entry of this number, if it is one of this attempt's.
+    pub(super) fn numbered(&self, op: OpId) -> Option<Local> {
+        let index = op.checked_sub(self.first_op)?;
+        *self.by_op.get(index as usize)?
+    }
+
+    /// A function takes notice of ends in the order it did before; a step may know them all.
+    pub(super) fn order_replay(&mut self, mode: Mode) {
+        let mut seen: Vec<(u32, Local)> = Vec::new();
+        let mut fresh: Vec<(u32, Local)> = Vec::new();
+        for (local, known) in self.entries.iter_mut().enumerate() {
+            let Some(when) = known.state.when() else { continue };
+            let curable = matches!(&known.state, OpState::Failed { error, .. } if error.retryable);
+            let repeatable = matches!(known.kind, LocalKind::Effect(policy) if policy.replay_safe());
+            match mode {
+                // A step has no past: an error that may be cured is met by trying again.
+                Mode::Step if curable && repeatable => {
+                    known.state = OpState::Open;
+                    known.reopens = true;
+                }
+                Mode::Step => known.delivered = true,
+                Mode::Function if when.seen > 0 => seen.push((when.seen, local)),
+                Mode::Function => fresh.push((when.ended, local)),
+            }
+        }
+        seen.sort_unstable();
+        fresh.sort_unstable();
+        self.replay = seen.into_iter().map(|(_, local)| local).collect();
+        self.fresh = fresh.into_iter().map(|(_, local)| local).collect();
+    }
+
+    pub(super) fn wait(&mut self, local: Local, waker: &Waker) {
+        match self.waiting.get_mut(&local) {
+            Some(known) => known.clone_from(waker),
+            None => {
+                self.waiting.insert(local, waker.clone());
+            }
+        }
+    }
+
+    pub(super) fn wake(&mut self, local: Local) -> Option<Waker> {
+        self.waiting.remove(&local)
+    }
+
+    pub(super) fn release(&mut self, local: Local) {
+        if std::mem::replace(&mut self.entries[local].released, true) {
+            return;
+        }
+        self.waiting.remove(&local);
+        self.calling.remove(&local);
+        self.wanting.retain(|wanting| *wanting != local);
+        let name = self.entries[local].key.split('#').next().unwrap_or_default();
+        if let Some(name) = self.names.get_mut(name) {
+            name.active = false;
+        }
+    }
+
+    /// Which durable point of its name comes next. Of effects, one of a name is under way at a time.
+    pub(super) fn next_of(&mut self, name: &str, effect: bool) -> Result<u32, StepError> {
+        if let Some(known) = self.names.get_mut(name) {
+            if effect && std::mem::replace(&mut known.active, true) {
+                return Err(overlapping(name));
+            }
+            known.points += 1;
+            return Ok(known.points);
+        }
+        self.names.insert(name.to_owned(), Name { points: 1, active: effect });
+        Ok(1)
+    }
+
+    /// Numbers an entry that is new and writes that it begins.
+    pub(super) fn write_intent(&mut self, local: Local, what: Wanted) -> OpId {
+        let op = self.next_op;
+        self.next_op += 1;
+        self.entries[local].op = Some(op);
+        self.number(op, local);
+        let known = &self.entries[local];
+        self.buffer.push(Entry::Intend { op, key: known.key.clone(), input: known.input, what });
+        op
+    }
+
+    /// Writes that an effect begins under this claim, unless that is written.
+    pub(super) fn write_effect(&mut self, local: Local, claim: u32) -> OpId {
+        let known = &self.entries[local];
+        let LocalKind::Effect(policy) = known.kind else {
+            return known.op.unwrap_or_default();
+        };
+        match known.op {
+            None => {
+                let op = self.write_intent(local, Wanted::Effect(policy));
+                self.entries[local].claim = claim;
+                op
+            }
+            Some(op) => {
+                if known.reopens || known.claim != claim && !policy.replay_safe() {
+                    let (key, input) = (known.key.clone(), known.input);
+                    self.buffer.push(Entry::Intend { op, key, input, what: Wanted::Effect(policy) });
+                    self.entries[local].claim = claim;
+                    self.entries[local].reopens = false;
+                }
+                op
+            }
+        }
+    }
+}
