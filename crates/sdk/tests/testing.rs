@@ -52,7 +52,10 @@ fn a_wrong_policy_is_named() {
     };
     assert_eq!((twice.effect.as_str(), twice.policy, twice.times), ("charge", Policy::Idempotent, 2));
     let text = report.to_string();
-    assert!(text.contains("wrong: charge ran 2 times (policy idempotent) after 1 crash, as before point"), "{text}");
+    assert!(
+        text.contains("wrong: charge ran 2 times (policy idempotent) after 1 crash, the first killed before point"),
+        "{text}"
+    );
 }
 
 /// AB-3: with the right policy there is nothing to report: where nobody knows whether the card was charged, somebody finds
