@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use abide::{ClientError, Engine, Machine, Refusal, await_signal, done};
+use abide::{ClientError, Engine, FnCtx, Function, Machine, Refusal, StepError, await_signal, done};
 use abide_kernel::StartSpec;
 use abide_kernel::shard::{Answer, Command};
 use abide_store::memory::{MemoryStore, WriteFault};
@@ -84,6 +84,32 @@ async fn damage_behind_the_index_rows_is_never_forgotten() {
         client.run(other).show().await.unwrap();
         engine.stop(Duration::from_secs(5)).await;
     }
+}
+
+/// An attempt that waits holds on to its engine, and the engine to it: an engine that ends lets go of both.
+#[test]
+fn an_engine_that_ends_lets_go_of_what_its_attempts_hold() {
+    let held = Arc::new(());
+    let (inside, (begun, begins)) = (held.clone(), std::sync::mpsc::channel());
+    let waits = Function::new("waits", move |ctx: FnCtx, (): ()| {
+        let (inside, begun) = (inside.clone(), begun.clone());
+        async move {
+            let call = async |_| {
+                begun.send(()).map_err(StepError::new)?;
+                std::future::pending::<Result<u32, StepError>>().await
+            };
+            let number = ctx.effect("wait", call).await;
+            drop(inside);
+            number
+        }
+    });
+    let engine = wait(Engine::open("memory:").register(waits).start()).unwrap();
+    wait(engine.client().start("waits", &())).unwrap();
+    begins.recv().unwrap();
+    assert!(Arc::strong_count(&held) > 1);
+    wait(engine.stop(Duration::ZERO));
+    drop(engine);
+    assert_eq!(Arc::strong_count(&held), 1);
 }
 
 /// SE-25: when the shards cannot be opened anew, everybody who asks is refused; nobody finds an engine without shards.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use abide_kernel::{EffectView, Fact, Payload, Row, RunId, Standing, Status};
+use abide_kernel::{EffectView, Fact, OpId, Payload, Row, RunId, Standing, Status};
 use abide_runtime::Program;
 use serde::Serialize;
 
@@ -361,7 +361,18 @@ fn written(journal: &[Row], durable: usize, side: Side) -> String {
     };
     let said = |fact: &Fact| match fact {
         Fact::Intended(intended) => format!("intended {}", intended.key),
+        Fact::Resulted(resulted) => format!("resulted {}", key_of(journal, resulted.op)),
         other => other.kind().to_owned(),
     };
     row.map_or_else(|| "its end".to_owned(), |row| row.facts.iter().map(said).collect::<Vec<_>>().join(", "))
+}
+
+/// The key of an entry of the ledger.
+fn key_of(journal: &[Row], op: OpId) -> &str {
+    let facts = journal.iter().flat_map(|row| &row.facts);
+    let mut keys = facts.filter_map(|fact| match fact {
+        Fact::Intended(intended) if intended.op == op => Some(&*intended.key),
+        _ => None,
+    });
+    keys.next().unwrap_or_default()
 }

@@ -54,7 +54,7 @@ impl fmt::Display for Repeated {
         let Self { effect, policy, times, at } = self;
         let crashes = if at.len() == 1 { "crash" } else { "crashes" };
         write!(f, "{effect} ran {times} times (policy {policy}) after {} {crashes}", at.len())?;
-        at.first().map_or(Ok(()), |first| write!(f, ", as {first}"))
+        at.first().map_or(Ok(()), |first| write!(f, ", the first killed {first}"))
     }
 }
 
