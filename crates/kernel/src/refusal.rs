@@ -300,6 +300,35 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// What is said of effects and of undoing them.
+    fn fmt_effect(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InDoubt { op, key } => {
+                write!(
+                    f,
+                    "effect {key:?} (entry {op}) may or may not have happened; resolve it before it is tried again"
+                )
+            }
+            Self::Cancelling { run } => write!(f, "{run} is being cancelled already: it undoes what it did first"),
+            Self::NoEffect { key } => write!(f, "the run has no effect {key:?} in its ledger"),
+            Self::NotInDoubt { key, found } => {
+                write!(f, "effect {key:?} is {found}, not in doubt: there is nothing to resolve")
+            }
+            Self::WrongInterrupt { given: Some(given), current } => {
+                write!(f, "interrupt {given} is not the one that waits for an answer: that is {current}")
+            }
+            Self::WrongInterrupt { given: None, current } => {
+                write!(f, "allowing a retry needs the interrupt it answers, which is {current}")
+            }
+            Self::EffectEnded { op } => {
+                write!(f, "the effect at entry {op} of the ledger has ended; what was recorded stands")
+            }
+            _ => f.write_str(self.code()),
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -340,26 +369,12 @@ impl fmt::Display for Refusal {
                 write!(f, "child key {key:?} belongs to {child}, which has another workflow or input")
             }
             Self::NotDeadLettered { run, status } => write!(f, "{run} is {status}, not a dead letter"),
-            Self::InDoubt { op, key } => {
-                write!(
-                    f,
-                    "effect {key:?} (entry {op}) may or may not have happened; resolve it before it is tried again"
-                )
-            }
-            Self::Cancelling { run } => write!(f, "{run} is being cancelled already: it undoes what it did first"),
-            Self::NoEffect { key } => write!(f, "the run has no effect {key:?} in its ledger"),
-            Self::NotInDoubt { key, found } => {
-                write!(f, "effect {key:?} is {found}, not in doubt: there is nothing to resolve")
-            }
-            Self::WrongInterrupt { given: Some(given), current } => {
-                write!(f, "interrupt {given} is not the one that waits for an answer: that is {current}")
-            }
-            Self::WrongInterrupt { given: None, current } => {
-                write!(f, "allowing a retry needs the interrupt it answers, which is {current}")
-            }
-            Self::EffectEnded { op } => {
-                write!(f, "the effect at entry {op} of the ledger has ended; what was recorded stands")
-            }
+            Self::InDoubt { .. }
+            | Self::Cancelling { .. }
+            | Self::NoEffect { .. }
+            | Self::NotInDoubt { .. }
+            | Self::WrongInterrupt { .. }
+            | Self::EffectEnded { .. } => self.fmt_effect(f),
             Self::SecondBoundary { .. }
             | Self::StaleBoundary { .. }
             | Self::AlreadyDecided { .. }
