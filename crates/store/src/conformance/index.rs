@@ -204,7 +204,7 @@ pub fn claimed_runs_are_found_by_shard(fixture: &mut dyn Fixture) {
     let mut held = Vec::new();
     for shard in 0..2 {
         let mut owner = Owner::open(&mut *store, shard);
-        let rows = owner.starts(0, 9);
+        let rows = owner.starts(0, Status::ALL.len() as u64);
         append(&mut *store, owner.batch(rows));
         let mut records = Vec::new();
         for (n, status) in (0..).zip(Status::ALL) {
