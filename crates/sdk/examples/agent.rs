@@ -67,7 +67,7 @@ async fn use_tool(ctx: &FnCtx, tool: &str, with: &str, die_in: Option<&str>) -> 
         "search" => ctx.effect("search", act).input(with).await,
         "ship" => ctx.effect("ship", act).input(with).reconcile().await,
         "refund" => {
-            let asked = ctx.approval("refund").payload(with).roles(&["support"]).await?;
+            let asked = ctx.approval("approve refund").payload(with).roles(&["support"]).await?;
             if !asked.is_approved() {
                 return Ok("the refund was rejected".into());
             }
@@ -102,8 +102,8 @@ async fn attend(run: &RunHandle) -> Result<Status, Box<dyn std::error::Error>> {
             return Ok(shown.status());
         }
         if let Some(asked) = run.boundary().await? {
-            println!("asked: {} {:?}", asked.manual.kind, asked.manual.key);
-            let answer = match asked.manual.kind {
+            println!("asked: {} {:?}", asked.manual.asked.kind, asked.manual.asked.key);
+            let answer = match asked.manual.asked.kind {
                 abide::ManualKind::Pause => run.resume(asked.id, "ada"),
                 _ => run.approve(asked.id, "ada").role("support"),
             };

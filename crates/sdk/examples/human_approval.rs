@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             };
-            println!("asked about {amount}: {}", asked.manual.kind);
+            println!("asked about {amount}: {}", asked.manual.asked.kind);
             let answer = if yes { run.approve(asked.id, "ada") } else { run.reject(asked.id, "ada") };
             answer.role("finance").await?;
         }

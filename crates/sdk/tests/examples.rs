@@ -58,3 +58,25 @@ fn saga_undoes_what_it_did() {
 fn fan_out_adds_up() {
     assert_eq!(said(&run("fan_out", &[])), "page 0: 3 words\npage 1: 3 words\npage 2: 5 words\n11 words on 3 pages\n");
 }
+
+#[test]
+fn human_approval_asks_and_goes_on() {
+    assert_eq!(
+        said(&run("human_approval", &[])),
+        "40 paid\nasked about 400: approval\n400 paid\nasked about 4000: approval\n4000 rejected by ada\n"
+    );
+}
+
+#[test]
+fn agent_comes_to_an_answer() {
+    let told = said(&run("agent", &[]));
+    for line in [
+        "tool clock: order 17",
+        "asked: pause \"budget\"",
+        "asked: approval \"approve refund\"",
+        "tool refund: order 17",
+    ] {
+        assert_eq!(told.lines().filter(|said| *said == line).count(), 1, "{line} in {told}");
+    }
+    assert!(told.ends_with("answer: done after 4 tools\n"), "{told}");
+}
