@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 
 use abide_kernel::shard::{Answer, Command, Dispatch};
 use abide_kernel::transition::child::StartingChild;
@@ -141,20 +142,32 @@ pub(crate) enum Way {
 pub(crate) struct News {
     /// Set when its claim ended without it.
     revoked: AtomicBool,
-    /// Entries of its ledger that ended, or began as children, in order.
-    told: Mutex<VecDeque<(OpId, Op)>>,
+    told: Mutex<Told>,
     notify: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    /// Entries of its ledger that ended, or began as children, in order.
+    entries: VecDeque<(OpId, Op)>,
+    /// Who wants to hear of the next, or of the claim's end.
+    listener: Option<Waker>,
 }
 
 impl News {
     pub(crate) fn revoke(&self) {
         self.revoked.store(true, Ordering::Release);
         self.notify.notify_waiters();
+        let listener = self.told.lock().listener.take();
+        listener.into_iter().for_each(Waker::wake);
     }
 
     pub(crate) fn tell(&self, id: OpId, op: Op) {
-        self.told.lock().push_back((id, op));
-        self.notify.notify_waiters();
+        let mut told = self.told.lock();
+        told.entries.push_back((id, op));
+        let listener = told.listener.take();
+        drop(told);
+        listener.into_iter().for_each(Waker::wake);
     }
 
     fn is_revoked(&self) -> bool {
@@ -235,18 +248,22 @@ impl AttemptLink {
     /// The next entry of the ledger that ended, or began as a child, while the step executes.
     #[must_use]
     pub fn told(&self) -> Option<(OpId, Op)> {
-        self.news.told.lock().pop_front()
+        self.news.told.lock().entries.pop_front()
     }
 
-    /// Waits until there is something to be told, or the claim ends without the step.
-    pub async fn news(&self) {
-        loop {
-            let notified = self.news.notify.notified();
-            if self.news.is_revoked() || !self.news.told.lock().is_empty() {
-                return;
-            }
-            notified.await;
+    /// Whether there is something to be told, or the claim has ended without the step; else the waker is kept and woken
+    /// when that is so. One task listens: the waker that came last counts.
+    #[must_use]
+    pub fn poll_news(&self, cx: &Context<'_>) -> bool {
+        let mut told = self.news.told.lock();
+        if self.news.is_revoked() || !told.entries.is_empty() {
+            return true;
         }
+        match &mut told.listener {
+            Some(listener) => listener.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        false
     }
 
     /// Waits until the claim ends without the step.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use abide::{Engine, Failure, FnCtx, Function, Status, StepError};
+use abide::{Engine, Failure, FnCtx, Function, Policy, Status, StepError};
 
 async fn end(engine: &Engine) {
     engine.stop(Duration::from_secs(5)).await;
@@ -255,4 +255,28 @@ async fn branches_are_polled_when_it_is_their_turn() {
     let polls = polls.load(Ordering::SeqCst);
     assert!(polls <= 4 * BRANCHES, "{BRANCHES} branches were polled {polls} times");
     end(&engine).await;
+}
+
+/// JI-3, D21: what an effect costs. The start and its claim are one commit; each result waits for its own, but for the last,
+/// which rides with the end of the run. An effect that must be known to have begun adds one for the first: after that its
+/// intent rides with the result before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_effect_costs_a_commit() {
+    const EFFECTS: u64 = 5;
+    for (policy, commits) in [(Policy::Pure, 2), (Policy::Idempotent, EFFECTS + 1), (Policy::UnsafeOnce, EFFECTS + 2)] {
+        let work = Function::new("work", move |ctx: FnCtx, (): ()| async move {
+            for number in 0..EFFECTS {
+                ctx.effect("one", async |_| Ok::<_, StepError>(number)).policy(policy).await?;
+            }
+            Ok::<_, Failure>(())
+        })
+        .control(abide::Control::allow());
+        let engine = Engine::open("memory:").register(work).start().await.unwrap();
+        let before = engine.metrics().store.commits;
+        let run = engine.client().start("work", &()).await.unwrap();
+        run.result::<()>().await.unwrap();
+        assert_eq!(engine.metrics().store.commits - before, commits, "{policy}");
+        assert_eq!(run.show().await.unwrap().rev.0, commits, "{policy}: one row in each");
+        end(&engine).await;
+    }
 }

@@ -68,7 +68,7 @@ impl Parked {
         // The same on a store with few runs, to compare with.
         let few = dir.join("few.db");
         let engine = open(&few).await?;
-        let ids = start_all(&engine.client(), "key", 2 * self.wake, 2).await?;
+        let ids = start_all(&engine.client(), "key", 2 * self.wake, &['s', 't']).await?;
         settle(&engine).await?;
         let empty = wake(&engine.client(), &ids, self.wake).await?;
         engine.stop(Duration::from_secs(10)).await;
@@ -116,7 +116,7 @@ impl Parked {
     async fn fill_and_wait(&self, store: &Path) -> anyhow::Result<()> {
         let began = Instant::now();
         let engine = open(store).await?;
-        let ids = start_all(&engine.client(), "key", self.runs, 2).await?;
+        let ids = start_all(&engine.client(), "key", self.runs, &['s', 't']).await?;
         write_ids(store, &ids)?;
         drop(ids);
         settle(&engine).await?;
@@ -132,17 +132,19 @@ impl Parked {
     async fn park_functions(&self, dir: &Path, report: &mut Report) -> anyhow::Result<()> {
         let engine = open_with(&dir.join("functions.db"), parked_function()).await?;
         let client = engine.client();
-        // A few first, so that what is compared is an engine that has worked, with its caches in use.
-        start_all(&client, "w", CHUNK.min(self.runs), 1).await?;
+        let opened = resident_mb();
+        // What is compared is an engine that has worked, with its caches full: functions came, did not wait, and are gone.
+        start_all(&client, "gone", self.runs / 2, &['e']).await?;
         settle(&engine).await?;
         let before = resident_mb();
         let began = Instant::now();
-        let ids = start_all(&client, "f", self.runs, 1).await?;
+        let ids = start_all(&client, "key", self.runs, &['s']).await?;
         settle(&engine).await?;
         let fill_s = began.elapsed().as_secs_f64();
         let after = resident_mb();
         let woken = wake(&client, &ids, self.wake).await?;
         engine.stop(Duration::from_secs(10)).await;
+        report.add("rss_open_mb", opened);
         report.add("rss_before_mb", before);
         report.add("rss_mb", after);
         report.add("rss_growth_mb", after - before);
@@ -156,7 +158,7 @@ impl Parked {
     /// Watches an engine with parked runs do nothing.
     async fn idle(&self, dir: &Path, seconds: u64, report: &mut Report) -> anyhow::Result<()> {
         let engine = open(&dir.join("idle.db")).await?;
-        let ids = start_all(&engine.client(), "key", self.runs, 2).await?;
+        let ids = start_all(&engine.client(), "key", self.runs, &['s', 't']).await?;
         settle(&engine).await?;
         let before = engine.metrics().store;
         tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -182,21 +184,21 @@ async fn open_with(store: &Path, workflow: impl Workflow) -> anyhow::Result<Engi
     Ok(Engine::open(&url).register(workflow).queue("default", 256).start().await?)
 }
 
-/// Starts the runs under keys of this kind, and gives the ids of those that wait on a signal: every `each`th.
-async fn start_all(client: &Client, keys: &str, runs: usize, each: usize) -> anyhow::Result<Vec<RunId>> {
-    let mut ids = Vec::with_capacity(runs / each + 1);
+/// Starts the runs, of each kind in turn, and gives the ids of those that wait on a signal, which are of kind `s`.
+async fn start_all(client: &Client, keys: &str, runs: usize, kinds: &[char]) -> anyhow::Result<Vec<RunId>> {
+    let mut ids = Vec::new();
     let mut next = 0;
     while next < runs {
         let chunk: Vec<usize> = (next..runs.min(next + CHUNK)).collect();
         next += chunk.len();
         let starts = chunk.iter().map(|number| {
-            let kind = if number % each == 0 { 's' } else { 't' };
+            let kind = kinds[number % kinds.len()];
             let state = format!("{kind}{number:099}");
             client.start("parked", &state).key(&format!("{keys}-{number}"))
         });
         for (number, started) in chunk.iter().zip(client.start_many(starts).await?) {
             let id = started?.id();
-            if number % each == 0 {
+            if kinds[number % kinds.len()] == 's' {
                 ids.push(id);
             }
         }

@@ -38,7 +38,6 @@ pub(crate) enum Driven<T> {
 }
 
 type Record = Pin<Box<dyn Future<Output = Result<(), Unanswered>> + Send>>;
-type News = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The code of an attempt, and its ledger.
 pub(crate) struct Drive<T> {
@@ -48,7 +47,6 @@ pub(crate) struct Drive<T> {
     /// Whether the code was polled once: from then on it says itself when it may go on.
     begun: bool,
     records: Vec<Record>,
-    news: Option<News>,
 }
 
 impl<T> Drive<T> {
@@ -57,13 +55,13 @@ impl<T> Drive<T> {
         if ledger.mode == Mode::Function {
             *ledger.watch.lock() = Some(watch.clone());
         }
-        Self { ledger, code, watch, begun: false, records: Vec::new(), news: None }
+        Self { ledger, code, watch, begun: false, records: Vec::new() }
     }
 
     /// The same attempt, with other code in the place of what has come to its end.
     pub(crate) fn then<U>(self, code: Pin<Box<dyn Future<Output = U> + Send>>) -> Drive<U> {
         self.ledger.proceed();
-        Drive { ledger: self.ledger, code, watch: self.watch, begun: false, records: self.records, news: self.news }
+        Drive { ledger: self.ledger, code, watch: self.watch, begun: false, records: self.records }
     }
 
     /// Polls the code until nothing more happens by itself.
@@ -116,20 +114,6 @@ impl<T> Drive<T> {
         refused.map_or(Ok(self.records.is_empty()), Err)
     }
 
-    /// Listens for what the shard tells. Whether there is something to be heard.
-    fn poll_news(&mut self, cx: &mut Context<'_>) -> bool {
-        let link = &self.ledger.link;
-        let news = self.news.get_or_insert_with(|| {
-            let link = link.clone();
-            Box::pin(async move { link.news().await })
-        });
-        let heard = news.as_mut().poll(cx).is_ready();
-        if heard {
-            self.news = None;
-        }
-        heard
-    }
-
     fn ended(&self, error: &Unanswered) -> Driven<T> {
         match error {
             Unanswered::Refused(Refusal::Unknown) => Driven::Unknown,
@@ -162,6 +146,16 @@ impl<T> Future for Drive<T> {
         let this = &mut *self;
         this.ledger.calls.attach(cx.waker());
         this.watch.attach(cx.waker());
+        // What wakes the task most often is a commit, so what waits for it begins before anything else is looked at.
+        if !(this.records.is_empty() || this.ledger.link.is_cancelled()) {
+            match this.poll_records(cx) {
+                Err(error) => return Poll::Ready(this.ended(&error)),
+                Ok(true) => {
+                    this.ledger.let_go();
+                }
+                Ok(false) => {}
+            }
+        }
         loop {
             if this.ledger.mode == Mode::Function && this.ledger.link.is_cancelled() {
                 return Poll::Ready(Driven::Lost);
@@ -190,7 +184,7 @@ impl<T> Future for Drive<T> {
                 continue;
             }
             // Before it suspends, all is written with the outcome: one row, and one commit.
-            if this.ledger.rests() && this.records.is_empty() {
+            if this.records.is_empty() && this.ledger.rests() {
                 if this.ledger.waits_for_nothing() {
                     return Poll::Ready(this.foreign());
                 }
@@ -198,7 +192,7 @@ impl<T> Future for Drive<T> {
                 let seen = this.ledger.state.lock().ended;
                 return Poll::Ready(Driven::Suspended { seen, entries });
             }
-            if this.ledger.is_stuck() && this.records.is_empty() {
+            if this.records.is_empty() && this.ledger.is_stuck() {
                 let seen = this.ledger.state.lock().ended;
                 return Poll::Ready(Driven::Suspended { seen, entries: this.ledger.take_buffer() });
             }
@@ -209,7 +203,7 @@ impl<T> Future for Drive<T> {
                 Ok(true) if this.ledger.rests() => continue,
                 Ok(_) => {}
             }
-            if this.ledger.listens() && this.poll_news(cx) {
+            if this.ledger.listens() && this.ledger.link.poll_news(cx) {
                 continue;
             }
             return Poll::Pending;
@@ -359,7 +353,7 @@ impl Ledger {
     /// Everything is durable: effects that wanted to begin do. Whether there were any.
     fn let_go(&self) -> bool {
         let mut state = self.state.lock();
-        if !state.buffer.is_empty() {
+        if !state.buffer.is_empty() || state.winding_down {
             return false;
         }
         let wanting = std::mem::take(&mut state.wanting);
@@ -376,8 +370,11 @@ impl Ledger {
     /// Whether a step waits for an effect that is in doubt, and does nothing else that is durable: it lets go of its claim
     /// until someone says what became of the effect.
     fn is_stuck(&self) -> bool {
+        if self.mode == Mode::Function {
+            return false;
+        }
         let state = self.state.lock();
-        let idle = self.mode == Mode::Step && state.calling.is_empty() && state.wanting.is_empty();
+        let idle = state.calling.is_empty() && state.wanting.is_empty();
         idle && state.waiting.keys().any(|local| state.entries[*local].is_in_doubt())
     }
 
@@ -397,7 +394,7 @@ impl Ledger {
         let mut state = self.state.lock();
         state.winding_down = false;
         state.wanting.clear();
-        state.names.values_mut().for_each(|name| name.active = false);
+        state.names.iter_mut().for_each(|name| name.active = false);
         state.waiting.clear();
     }
 

@@ -66,7 +66,9 @@ struct State {
     by_op: Vec<Option<Local>>,
     first_op: OpId,
     next_op: OpId,
-    names: HashMap<String, Name>,
+    /// Names by their text.
+    by_name: HashMap<String, usize>,
+    names: Vec<Name>,
     /// Entries that ended and that the code takes notice of next: first as it did before, then those that are new.
     replay: VecDeque<Local>,
     fresh: VecDeque<Local>,
@@ -107,6 +109,8 @@ struct Name {
 /// An entry as this attempt knows it.
 struct Known {
     key: Str,
+    /// Where its name is, once the code has asked for it.
+    name: Option<usize>,
     /// Its number, once it is written or about to be.
     op: Option<OpId>,
     kind: LocalKind,
@@ -193,7 +197,8 @@ impl Ledger {
             by_op: Vec::new(),
             first_op: dispatch.ops_dropped + 1,
             next_op: dispatch.ops_dropped + dispatch.ops.len() as u32 + 1,
-            names: HashMap::new(),
+            by_name: HashMap::new(),
+            names: Vec::new(),
             replay: VecDeque::new(),
             fresh: VecDeque::new(),
             buffer: Vec::new(),
@@ -293,8 +298,8 @@ impl Ledger {
             Wanted::Manual(_) => LocalKind::Manual,
         };
         let effect = matches!(wanted, Wanted::Effect(_));
-        let ordinal = state.next_of(name, effect)?;
-        let key: Str = if ordinal == 1 { name.into() } else { format!("{name}#{ordinal}").into() };
+        let (called, ordinal) = state.next_of(name, effect)?;
+        let key: Str = if ordinal == 1 { name.into() } else { [name, "#", &ordinal.to_string()].concat().into() };
         state.last_point = Some((key.clone(), place));
         if let Some(observer) = self.link.observer() {
             observer.asked(self.link.claim().run, &key);
@@ -302,6 +307,7 @@ impl Ledger {
         if let Some(local) = state.by_key.get(&key).copied() {
             let known = &mut state.entries[local];
             known.asked = true;
+            known.name = Some(called);
             known.released = false;
             if let Some(error) = divergence(known, kind, input, place) {
                 Self::end_attempt(&mut state, error);
@@ -310,6 +316,7 @@ impl Ledger {
         }
         let local = state.add(Known {
             key,
+            name: Some(called),
             op: None,
             kind,
             input,

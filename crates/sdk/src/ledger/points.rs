@@ -168,9 +168,13 @@ impl<R: Future> Future for Calling<'_, R> {
     type Output = R::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
-        self.ledger.calling(self.local, cx.waker());
         let waker = self.ledger.call_waker(self.local, cx.waker());
-        self.call.as_mut().poll(&mut Context::from_waker(&waker))
+        let polled = self.call.as_mut().poll(&mut Context::from_waker(&waker));
+        // Soon enough: that the call may go on is heard in a later poll of the task.
+        if polled.is_pending() {
+            self.ledger.calling(self.local, cx.waker());
+        }
+        polled
     }
 }
 

@@ -13,6 +13,7 @@ impl State {
         let effect = op.effect();
         let local = self.add(Known {
             key: op.key.clone(),
+            name: None,
             op: Some(id),
             kind: LocalKind::of(&op.kind),
             input: op.input,
@@ -94,23 +95,24 @@ impl State {
         self.waiting.remove(&local);
         self.calling.remove(&local);
         self.wanting.retain(|wanting| *wanting != local);
-        let name = self.entries[local].key.split('#').next().unwrap_or_default();
-        if let Some(name) = self.names.get_mut(name) {
-            name.active = false;
+        if let Some(name) = self.entries[local].name {
+            self.names[name].active = false;
         }
     }
 
-    /// Which durable point of its name comes next. Of effects, one of a name is under way at a time.
-    pub(super) fn next_of(&mut self, name: &str, effect: bool) -> Result<u32, StepError> {
-        if let Some(known) = self.names.get_mut(name) {
-            if effect && std::mem::replace(&mut known.active, true) {
-                return Err(overlapping(name));
-            }
-            known.points += 1;
-            return Ok(known.points);
+    /// A name's place, and which durable point of this name comes next. Of effects, one of a name is under way at a time.
+    pub(super) fn next_of(&mut self, name: &str, effect: bool) -> Result<(usize, u32), StepError> {
+        let Some(place) = self.by_name.get(name).copied() else {
+            self.by_name.insert(name.to_owned(), self.names.len());
+            self.names.push(Name { points: 1, active: effect });
+            return Ok((self.names.len() - 1, 1));
+        };
+        let known = &mut self.names[place];
+        if effect && std::mem::replace(&mut known.active, true) {
+            return Err(overlapping(name));
         }
-        self.names.insert(name.to_owned(), Name { points: 1, active: effect });
-        Ok(1)
+        known.points += 1;
+        Ok((place, known.points))
     }
 
     /// Numbers an entry that is new and writes that it begins.
