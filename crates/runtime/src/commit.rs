@@ -68,9 +68,10 @@ impl Shared {
         points::reach("sealed");
         if points::acknowledges_early() && !batches.is_empty() {
             self.let_out(batches.clone(), hints);
-            return if store.append(&batches).is_ok() { Turn::Worked } else { Turn::Idle };
-        }
-        if !batches.is_empty() {
+            if store.append(&batches).is_err() {
+                return Turn::Idle;
+            }
+        } else if !batches.is_empty() {
             match store.append(&batches) {
                 Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Durable) => {
                     self.let_out(batches, hints);
