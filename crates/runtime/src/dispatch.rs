@@ -106,6 +106,7 @@ impl Shared {
     fn hint(&self, run: RunId, intent: &Scheduled, queue: &str) {
         let Some(notifier) = &self.notifier else { return };
         // The notifier is the user's: what it does must not keep the engine from going on.
+        let _inside = self.handle.enter();
         let told = catch_unwind(AssertUnwindSafe(|| notifier.notify(run, queue, intent)));
         match told.unwrap_or_else(|_| Err("it panicked".into())) {
             Ok(()) => {

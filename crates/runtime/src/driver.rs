@@ -344,7 +344,6 @@ impl Shared {
 
     /// Turns the crank until another thread takes it over or the engine stops.
     fn drive(self: &Arc<Self>, number: u64) {
-        let _inside = self.handle.enter();
         let mut polled = 0;
         while self.role.is_held_by(number) && !self.is_stopping() {
             if self.left_over.load(Ordering::Acquire) {
