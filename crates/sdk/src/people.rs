@@ -10,7 +10,7 @@ use abide_store::{Filter, Page};
 use serde::Serialize;
 
 use crate::client::unexpected;
-use crate::{Client, ClientError, RunHandle};
+use crate::{Client, ClientError, Review, RunHandle};
 
 /// What a run asks of a person now.
 #[derive(Clone, Debug)]
@@ -24,6 +24,15 @@ pub struct OpenBoundary {
     pub manual: Manual,
 }
 
+impl OpenBoundary {
+    /// The operation that waits for a yes, if a control has it reviewed.
+    #[must_use]
+    pub fn review(&self) -> Option<Review> {
+        self.manual.asked.reviews()?;
+        self.manual.asked.payload.decode().ok()
+    }
+}
+
 impl Client {
     /// What runs that match ask of people, newest run first. A run that executes meanwhile is not listed.
     ///
@@ -31,7 +40,8 @@ impl Client {
     /// When the store cannot be read, or the engine has stopped.
     pub async fn boundaries(&self, filter: &Filter, page: &Page) -> Result<Vec<OpenBoundary>, ClientError> {
         let mut filter = filter.clone();
-        filter.statuses = vec![Status::AwaitingDecision];
+        // One that is in doubt about an effect may ask for a person as well.
+        filter.statuses = vec![Status::AwaitingDecision, Status::InDoubt];
         let mut found = Vec::new();
         for listed in self.list(&filter, page).await? {
             let run = match self.show(listed.run).await {
