@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::manual::{Assigning, Deciding};
-use abide_kernel::{BoundaryId, Choice, Manual, Payload, Refusal, Status, Str};
+use abide_kernel::{BoundaryId, Choice, Manual, Payload, Refusal, RequestId, Status, Str};
 use abide_store::{Filter, Page};
 use serde::Serialize;
 
@@ -159,6 +159,12 @@ impl Decide {
     /// Why, in their words.
     pub fn note(mut self, note: &str) -> Self {
         self.deciding.note = Some(note.into());
+        self
+    }
+
+    /// The request that it is: sent again under the same one, it is accepted once.
+    pub(crate) fn request(mut self, request: RequestId) -> Self {
+        self.deciding.request = request;
         self
     }
 
