@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use abide::testing::{Side, TestEngine, TestRun, crash_everywhere};
 use abide::{
-    BoundaryId, ClientError, Control, Fact, Failure, FnCtx, Function, Interrupt, Machine, Policy, Refusal, Review,
-    Standing, Status, StepError, days, done, hours, next,
+    BoundaryId, Boxed, ClientError, Control, Fact, Failure, FnCtx, Function, Interrupt, Machine, Policy, Refusal,
+    Review, Standing, Status, StepError, days, done, hours, next,
 };
 
 async fn ok<T>(value: T) -> Result<T, StepError> {
@@ -232,16 +233,63 @@ fn reviews_take_turns() {
         .assert_ok();
 }
 
-/// A review that gave up its place in a race is withdrawn, and the next one is asked.
+/// SQ-59: a function that stays in memory, because something else is under way, gives the turn on all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reviews_take_turns_in_memory() {
+    let open = Arc::new(tokio::sync::Notify::new());
+    let opened = open.clone();
+    let three = Function::new("three", move |ctx: FnCtx, (): ()| {
+        let open = opened.clone();
+        async move {
+            // It ends when both others have taken place, and until then the function cannot leave memory.
+            let long = ctx.effect("long", async |_| {
+                open.notified().await;
+                ok(3u32).await
+            });
+            let second = async {
+                let second: u32 = ctx.effect("second", |_| ok(2)).await?;
+                open.notify_one();
+                Ok::<_, Failure>(second)
+            };
+            let first = ctx.effect("first", |_| ok(1u32));
+            // Only branches that are woken are polled.
+            let branches: [Boxed<'_, Result<u32, Failure>>; 3] =
+                [long.into_future(), first.into_future(), Box::pin(second)];
+            ctx.all(branches).await
+        }
+    })
+    .control(Control::interrupt().when(|operation| operation.name != "long"));
+    let engine = abide::Engine::open("memory:").register(three).start().await.unwrap();
+    let run = engine.client().start("three", &()).await.unwrap();
+    for effect in ["first", "second"] {
+        let asked = async {
+            loop {
+                match run.boundary().await.unwrap() {
+                    Some(open) if open.review().is_some_and(|review| review.effect == effect) => return open.id,
+                    _ => tokio::task::yield_now().await,
+                }
+            }
+        };
+        let id = tokio::time::timeout(Duration::from_secs(20), asked).await.expect("it is asked");
+        assert!(run.approve(id, "ada").await.unwrap());
+    }
+    assert_eq!(run.result::<Vec<u32>>().await.unwrap(), [3, 1, 2]);
+    engine.stop(Duration::from_secs(5)).await;
+}
+
+/// A review that gave up its place in a race is withdrawn, and the one that waits for its turn is asked.
 #[test]
 fn a_review_that_is_dropped_is_withdrawn() {
     let races = Function::new("races", async |ctx: FnCtx, (): ()| {
-        tokio::select! {
-            biased;
-            _ = async { ctx.effect("first", |_| ok(1u32)).await } => unreachable!("nobody approves it"),
-            late = ctx.sleep(hours(1)) => late?,
-        }
-        ctx.effect("second", |_| ok(2u32)).await
+        let first = async {
+            tokio::select! {
+                biased;
+                _ = async { ctx.effect("first", |_| ok(1u32)).await } => unreachable!("nobody approves it"),
+                late = ctx.sleep(hours(1)) => late,
+            }
+        };
+        let second = async { ctx.effect("second", |_| ok(2u32)).await };
+        tokio::try_join!(first, second).map(|(_, second)| second)
     });
     let engine = TestEngine::new().register(races.control(Control::interrupt()));
     let run = engine.start("races", &());
@@ -253,6 +301,26 @@ fn a_review_that_is_dropped_is_withdrawn() {
     assert_eq!(run.result::<u32>().unwrap(), 2);
 }
 
+/// A function that failed beside a review is tried again, and still asks the same.
+#[test]
+fn a_function_that_failed_is_still_reviewed() {
+    let flaky = Function::new("flaky", async |ctx: FnCtx, (): ()| {
+        let wire = async { ctx.effect("wire", |_| ok(1u32)).await };
+        let fetch = async { ctx.effect("fetch", |_| ok(2u32)).await };
+        tokio::try_join!(wire, fetch)
+    });
+    let flaky = flaky.retry(abide::RetryPolicy::exponential(1_000)).control(Control::interrupt().named("wire"));
+    let engine = TestEngine::new().register(flaky);
+    let fetch = engine.operation("fetch").fails(StepError::new("down")).returns(&2u32);
+    let run = engine.start("flaky", &());
+    let before = id(&run);
+    engine.advance(hours(1));
+    assert_eq!((fetch.calls(), id(&run)), (2, before));
+    run.approve("wire", "ada");
+    assert_eq!(run.result::<(u32, u32)>().unwrap(), (1, 2));
+    assert_eq!(run.show().manual.len(), 1);
+}
+
 /// What is under review stays so when the control goes with a deploy; what has begun is not reviewed afterwards.
 #[test]
 fn controls_may_change_under_open_runs() {
@@ -262,6 +330,12 @@ fn controls_may_change_under_open_runs() {
     assert_eq!((run.status(), wire.calls()), (Status::AwaitingDecision, 0));
     run.approve("wire", "ada");
     assert_eq!(run.result::<String>().unwrap(), "wired 5");
+    assert!(run.effects()[0].approval.is_some());
+    engine.deploy(refund(&[reviewed()]));
+    let rejected = engine.start("refund", &5u32);
+    engine.deploy(refund(&[Control::allow()]));
+    rejected.reject("wire", "ada", "no");
+    assert!(rejected.result::<String>().unwrap().starts_with("rejected"));
     let waits = |controls: &[Control]| {
         let code = async |ctx: FnCtx, (): ()| {
             let wired: u32 = ctx.effect("wire", |_| ok(1)).unsafe_once().await?;
