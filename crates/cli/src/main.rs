@@ -44,7 +44,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 the run failed (--wait), 5 
 enum Verb {
     /// Runs: list, show, history, export, explain, start, signal, resume, cancel, compact, purge.
     Run(commands::run::Command),
-    /// Decisions for people: list, approve, reject.
+    /// Decisions for people: list, show, approve, reject.
     Approval(commands::approval::Command),
     /// Work for people: list, show, claim, release, complete.
     Task(commands::task::Command),

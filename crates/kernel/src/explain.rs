@@ -470,7 +470,12 @@ fn ledger(run: &Run, cursor: &Cursor, since: &str, now: Timestamp) -> Explanatio
         return told(Reason::WaitingForChildren(children), sentence, actions);
     }
     let until = due.unwrap_or(now);
-    let sentence = format!("{at} sleeps for another {}", duration(until.since(now)));
+    let left = duration(until.since(now));
+    let mut first = run.open_ops().filter(|(_, op)| op.due() == due);
+    let sentence = match first.find_map(|(_, op)| Some((&op.key, op.effect()?.retries.as_ref()?))) {
+        Some((key, retries)) => format!("effect {key:?} failed ({}) and is tried again in {left}", retries.error),
+        None => format!("{at} sleeps for another {left}"),
+    };
     told(Reason::Sleeping(until), sentence, ["wait".to_string()])
 }
 

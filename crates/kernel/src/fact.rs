@@ -14,8 +14,8 @@ use crate::outcome::Consume;
 use crate::run::{Run, Wait};
 use crate::spec::is_zero;
 use crate::{
-    Asked, Assigned, Decided, ErrorInfo, Fingerprint, OpId, OpKind, Outcome, Payload, RequestId, Rev, RunId, Seq,
-    StartSpec, Status, Str, Timestamp, TokenHash,
+    Asked, Assigned, Decided, ErrorInfo, Fingerprint, OpId, OpKind, Outcome, Payload, RequestId, Retrying, Rev, RunId,
+    Seq, StartSpec, Status, Str, Timestamp, TokenHash,
 };
 
 /// The version of the fact format written by this release.
@@ -89,6 +89,8 @@ pub enum Fact {
     Intended(Box<Intended>),
     /// An entry of the ledger ended.
     Resulted(Box<Resulted>),
+    /// An effect failed, and is tried again by its own policy.
+    Retrying(Box<Retrying>),
     /// A step took notice of an entry that had ended.
     Seen(Seen),
     /// Someone said what became of an effect that was in doubt.
@@ -136,6 +138,7 @@ impl Fact {
             Self::Requeued(_) => "requeued",
             Self::Intended(_) => "intended",
             Self::Resulted(_) => "resulted",
+            Self::Retrying(_) => "retrying",
             Self::Seen(_) => "seen",
             Self::Resolved(_) => "resolved",
             Self::Cancelling(_) => "cancelling",

@@ -57,6 +57,15 @@ impl<'de> Deserialize<'de> for BoundaryId {
     }
 }
 
+/// What the key of a review ends with, after the key of the effect that is reviewed. No name of a step's own has a `#`.
+pub const REVIEW: &str = "#review";
+
+/// The key of the review of an effect: the boundary that must be approved before the effect begins.
+#[must_use]
+pub fn review_key(effect: &str) -> Str {
+    [effect, REVIEW].concat().into()
+}
+
 /// What is asked of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -176,6 +185,14 @@ pub struct Asked {
     /// What follows then.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub on_timeout: OnTimeout,
+}
+
+impl Asked {
+    /// The key of the effect that is reviewed, if this is a review.
+    #[must_use]
+    pub fn reviews(&self) -> Option<&str> {
+        self.key.strip_suffix(REVIEW).filter(|_| self.kind == ManualKind::Approval)
+    }
 }
 
 /// A boundary was given to somebody, or given back.

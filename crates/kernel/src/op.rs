@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::is_zero;
 use crate::transition::resolve::COMPENSATED;
-use crate::{ErrorInfo, ManualKind, Payload, Phase, Run, RunId, Str, Timestamp};
+use crate::{Approval, ErrorInfo, ManualKind, Payload, Phase, Retries, Run, RunId, Str, Timestamp};
 
 /// Whether and how an effect may be repeated: what the engine does when it does not know whether it happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -149,7 +149,7 @@ pub enum OpKind {
 }
 
 /// An effect as the ledger has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// Whether and how it may be repeated.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -157,9 +157,12 @@ pub struct Effect {
     /// The claim under which it was begun last; zero when it was not, or when someone allowed it to be begun again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub claim: u32,
-    /// The interrupt that someone answered by allowing it once more.
+    /// Whose word let it begin, or begin once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approved: Option<u32>,
+    pub approval: Option<Arc<Approval>>,
+    /// How it failed, while its own retry policy tries it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<Arc<Retries>>,
     /// Whether it undoes something, and takes place only when the run fails or is cancelled.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub undo: bool,
@@ -272,31 +275,36 @@ pub struct EffectView {
     pub ended_at: Option<Timestamp>,
     /// For one in doubt: the interrupt that an answer must name to allow a retry.
     pub interrupt: Option<u32>,
-    /// The interrupt that someone answered by allowing it once more.
-    pub approved_interrupt: Option<u32>,
+    /// Whose word let it begin, or begin once more.
+    pub approval: Option<Arc<Approval>>,
+    /// How often it failed and was tried again by its own retry policy.
+    pub failures: u32,
+    /// When it is tried again, while it waits for that.
+    pub retry_at: Option<Timestamp>,
     /// Whether it undoes something.
     pub undo: bool,
     /// What it returned.
     pub value: Option<Payload>,
-    /// How it failed.
+    /// How it failed, at last or for now.
     pub error: Option<Arc<ErrorInfo>>,
 }
 
 impl Op {
-    /// The instant at which it ends by itself, while it is open.
+    /// The instant at which it ends, or begins again, by itself, while it is open.
     #[must_use]
     pub fn due(&self) -> Option<Timestamp> {
         match (&self.state, &self.kind) {
             (OpState::Open, OpKind::Timer { until }) => Some(*until),
             (OpState::Open, OpKind::Signal { until, .. } | OpKind::Manual { until, .. }) => *until,
+            (OpState::Open, OpKind::Effect(effect)) => effect.retries.as_ref()?.until,
             _ => None,
         }
     }
 
     /// The effect, if it is one.
     #[must_use]
-    pub fn effect(&self) -> Option<Effect> {
-        match self.kind {
+    pub fn effect(&self) -> Option<&Effect> {
+        match &self.kind {
             OpKind::Effect(effect) => Some(effect),
             _ => None,
         }
@@ -342,10 +350,12 @@ impl Run {
     pub fn effect_view(&self, id: OpId) -> Option<EffectView> {
         let (op, standing) = (self.op(id)?, self.standing(id)?);
         let effect = op.effect()?;
+        let retries = effect.retries.as_ref();
         let (value, error) = match &op.state {
             OpState::Done { value, .. } => (Some(value.clone()), None),
             OpState::Failed { error, .. } => (None, Some(error.clone())),
-            OpState::Open | OpState::Elapsed { .. } => (None, None),
+            OpState::Open => (None, retries.map(|retries| retries.error.clone())),
+            OpState::Elapsed { .. } => (None, None),
         };
         Some(EffectView {
             key: op.key.clone(),
@@ -355,7 +365,9 @@ impl Run {
             begun_at: op.at,
             ended_at: op.state.when().map(|when| when.at),
             interrupt: (standing == Standing::InDoubt).then_some(effect.claim),
-            approved_interrupt: effect.approved,
+            approval: effect.approval.clone(),
+            failures: retries.map_or(0, |retries| retries.failures),
+            retry_at: op.due(),
             undo: effect.undo,
             value,
             error,

@@ -150,6 +150,13 @@ pub enum Refusal {
         /// The one that waits for an answer.
         current: u32,
     },
+    /// The effect needs an approval that it does not have: nobody approved, or that word was for another effect.
+    NotApproved {
+        /// The entry of the ledger that was given as its review.
+        op: u32,
+        /// The effect's key.
+        key: Str,
+    },
     /// The effect ended before: what was recorded then stands.
     EffectEnded {
         /// Its number in the ledger.
@@ -246,6 +253,7 @@ impl Refusal {
             Self::NoEffect { .. } => "no_effect",
             Self::NotInDoubt { .. } => "not_in_doubt",
             Self::WrongInterrupt { .. } => "wrong_interrupt",
+            Self::NotApproved { .. } => "not_approved",
             Self::EffectEnded { .. } => "effect_ended",
             Self::SecondBoundary { .. } => "second_boundary",
             Self::StaleBoundary { .. } => "stale_boundary",
@@ -321,6 +329,9 @@ impl Refusal {
             Self::WrongInterrupt { given: None, current } => {
                 write!(f, "allowing a retry needs the interrupt it answers, which is {current}")
             }
+            Self::NotApproved { op, key } => {
+                write!(f, "effect {key:?} begins only when its review is approved, and entry {op} is no such approval")
+            }
             Self::EffectEnded { op } => {
                 write!(f, "the effect at entry {op} of the ledger has ended; what was recorded stands")
             }
@@ -374,6 +385,7 @@ impl fmt::Display for Refusal {
             | Self::NoEffect { .. }
             | Self::NotInDoubt { .. }
             | Self::WrongInterrupt { .. }
+            | Self::NotApproved { .. }
             | Self::EffectEnded { .. } => self.fmt_effect(f),
             Self::SecondBoundary { .. }
             | Self::StaleBoundary { .. }

@@ -111,6 +111,7 @@ pub fn threads(run: RunId, started: &Started, fact: &Fact) -> SmallVec<[Thread; 
         | Fact::ParentPurged
         | Fact::Intended(_)
         | Fact::Resulted(_)
+        | Fact::Retrying(_)
         | Fact::Seen(_)
         | Fact::Resolved(_)
         | Fact::Cancelling(_)

@@ -121,7 +121,8 @@ fn what_a_lost_worker_began_goes_by_policy() {
 
 fn resolving(world: &mut World, how: Resolution, interrupt: Option<u32>) -> Resolving {
     let request = world.request();
-    Resolving { key: "charge".into(), interrupt, how, actor: "ada".into(), note: Some("seen".into()), request }
+    let (actor, roles, note) = ("ada".into(), Vec::new(), Some("seen".into()));
+    Resolving { key: "charge".into(), interrupt, how, actor, roles, note, request }
 }
 
 /// JI-20, JI-21, JI-26: an answer to the interrupt that waits lets the effect begin once more, and only once.

@@ -1,17 +1,17 @@
 //! What a step sees of its run.
 
 use std::future::Future;
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 use abide_kernel::shard::Dispatch;
-use abide_kernel::{ChildEnd, Payload, Policy, RunId, StartSpec, Status, Timestamp, WakeReason};
+use abide_kernel::{ChildEnd, Payload, RunId, StartSpec, Status, Timestamp, WakeReason};
 use abide_runtime::{Attempt, AttemptLink};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::control::Controls;
+use crate::ledger::answer::InStep;
 use crate::ledger::points::{Call, Effect};
 use crate::ledger::{Ledger, Mode};
 use crate::{ClientError, StepError};
@@ -53,22 +53,12 @@ impl Ctx {
 
     /// A piece of outside work, recorded: executed once, and its result is there for every later attempt at this step.
     #[track_caller]
-    pub fn effect<'a, F, R, T, E>(&self, name: &str, call: F) -> Effect<'a, F, R, T>
+    pub fn effect<'a, F, R, T, E>(&self, name: &str, call: F) -> Effect<'a, F, R, T, InStep>
     where
         F: FnOnce(Call) -> R,
         R: Future<Output = Result<T, E>>,
     {
-        Effect {
-            ledger: self.ledger(),
-            scope: String::new(),
-            name: name.into(),
-            base: self.idempotency_key().into(),
-            policy: Policy::default(),
-            input: Ok(0),
-            place: Location::caller(),
-            call,
-            returns: PhantomData,
-        }
+        Effect::new(self.ledger(), ("", name), self.idempotency_key().into(), Location::caller(), call)
     }
 
     /// The run.

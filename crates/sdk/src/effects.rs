@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use abide_kernel::shard::Command;
 use abide_kernel::transition::resolve::Resolving;
-use abide_kernel::{EffectView, ErrorInfo, Payload, Resolution, Standing, Status};
+use abide_kernel::{EffectView, ErrorInfo, Payload, Resolution, Standing, Status, Str};
 use abide_store::{Filter, Page};
 use serde::Serialize;
 
@@ -22,7 +22,15 @@ impl RunHandle {
 
     /// Says what became of an effect that is in doubt: call one of the methods of what this gives, and await it.
     pub fn resolve(&self, key: &str) -> Resolve {
-        Resolve { run: self.clone(), key: key.into(), interrupt: None, actor: "client".into(), note: None, how: None }
+        Resolve {
+            run: self.clone(),
+            key: key.into(),
+            interrupt: None,
+            actor: "client".into(),
+            roles: Vec::new(),
+            note: None,
+            how: None,
+        }
     }
 }
 
@@ -51,6 +59,7 @@ pub struct Resolve {
     key: String,
     interrupt: Option<u32>,
     actor: String,
+    roles: Vec<Str>,
     note: Option<String>,
     how: Option<Result<Resolution, serde_json::Error>>,
 }
@@ -59,6 +68,13 @@ impl Resolve {
     /// Who says so.
     pub fn actor(mut self, actor: &str) -> Self {
         self.actor = actor.into();
+        self
+    }
+
+    /// A role in which they do. Give it again for another. A retry of an effect that was reviewed needs one of the roles
+    /// that its review asked for.
+    pub fn role(mut self, role: &str) -> Self {
+        self.roles.push(role.into());
         self
     }
 
@@ -114,6 +130,7 @@ impl IntoFuture for Resolve {
                 interrupt: self.interrupt,
                 how,
                 actor: self.actor.as_str().into(),
+                roles: self.roles,
                 note: self.note.as_deref().map(Into::into),
                 request,
             };

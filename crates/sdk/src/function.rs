@@ -384,17 +384,8 @@ impl FnCtx {
         F: FnOnce(Call) -> R,
         R: Future<Output = Result<T, E>>,
     {
-        Effect {
-            ledger: self.inner.ledger.clone(),
-            scope: self.scope.clone(),
-            name: name.into(),
-            base: self.inner.identity.clone(),
-            policy: Policy::default(),
-            input: Ok(0),
-            place: Location::caller(),
-            call,
-            returns: PhantomData,
-        }
+        let (ledger, base) = (self.inner.ledger.clone(), self.inner.identity.clone());
+        Effect::new(ledger, (&self.scope, name), base, Location::caller(), call)
     }
 
     /// Registers what undoes something that was done: it takes place, the last registered first, when the function fails

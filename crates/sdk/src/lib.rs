@@ -47,8 +47,10 @@ pub use effects::Resolve;
 pub use engine::{Engine, EngineBuilder};
 pub use error::{ClientError, Failure, StartError, StepError};
 pub use function::{FnCtx, Function};
+pub use ledger::answer::{Answer, InFunction, InStep};
 pub use ledger::manual::{Decision, ManualWait, TaskWait};
 pub use ledger::points::{Boxed, Call, ChildCall, Effect, SignalWait, StartedChild};
+pub use ledger::review::{Rejection, Review};
 pub use limit::Limit;
 pub use machine::{Machine, Workflow};
 pub use outcome::{
@@ -61,9 +63,9 @@ pub use start::{Start, StartMany};
 
 pub use abide_kernel::explain;
 pub use abide_kernel::{
-    Backoff, BoundaryId, Choice, Consume, EffectView, ErrorInfo, Fact, Join, LetterId, Manual, ManualEnd, ManualEvent,
-    ManualEventKind, ManualKind, OnConflict, Op, OpId, OpKind, OpState, Payload, Policy, Refusal, RetryPolicy, Row,
-    Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
+    Approval, Backoff, BoundaryId, Choice, Consume, EffectView, ErrorInfo, Fact, InDoubt, Interrupt, Join, LetterId,
+    Manual, ManualEnd, ManualEvent, ManualEventKind, ManualKind, OnConflict, Op, OpId, OpKind, OpState, Payload,
+    Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
 pub use abide_store::{DeadLetterItem, Filter, Listed, Page, Stats};

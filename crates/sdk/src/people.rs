@@ -5,12 +5,12 @@ use std::pin::Pin;
 
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::manual::{Assigning, Deciding};
-use abide_kernel::{BoundaryId, Choice, Manual, Payload, Refusal, Status, Str};
+use abide_kernel::{BoundaryId, Choice, Manual, Payload, Refusal, RequestId, Status, Str};
 use abide_store::{Filter, Page};
 use serde::Serialize;
 
 use crate::client::unexpected;
-use crate::{Client, ClientError, RunHandle};
+use crate::{Client, ClientError, Review, RunHandle};
 
 /// What a run asks of a person now.
 #[derive(Clone, Debug)]
@@ -24,6 +24,15 @@ pub struct OpenBoundary {
     pub manual: Manual,
 }
 
+impl OpenBoundary {
+    /// The operation that waits for a yes, if a control has it reviewed.
+    #[must_use]
+    pub fn review(&self) -> Option<Review> {
+        self.manual.asked.reviews()?;
+        self.manual.asked.payload.decode().ok()
+    }
+}
+
 impl Client {
     /// What runs that match ask of people, newest run first. A run that executes meanwhile is not listed.
     ///
@@ -31,7 +40,8 @@ impl Client {
     /// When the store cannot be read, or the engine has stopped.
     pub async fn boundaries(&self, filter: &Filter, page: &Page) -> Result<Vec<OpenBoundary>, ClientError> {
         let mut filter = filter.clone();
-        filter.statuses = vec![Status::AwaitingDecision];
+        // One that is in doubt about an effect may ask for a person as well.
+        filter.statuses = vec![Status::AwaitingDecision, Status::InDoubt];
         let mut found = Vec::new();
         for listed in self.list(&filter, page).await? {
             let run = match self.show(listed.run).await {
@@ -149,6 +159,12 @@ impl Decide {
     /// Why, in their words.
     pub fn note(mut self, note: &str) -> Self {
         self.deciding.note = Some(note.into());
+        self
+    }
+
+    /// The request that it is: sent again under the same one, it is accepted once.
+    pub(crate) fn request(mut self, request: RequestId) -> Self {
+        self.deciding.request = request;
         self
     }
 

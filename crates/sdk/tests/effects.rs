@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use abide::{
-    ClientError, Control, Engine, Failure, FnCtx, Function, Machine, Policy, Refusal, RetryPolicy, RunHandle, Standing,
-    Status, StepError, done,
+    ClientError, Control, Engine, Failure, FnCtx, Function, Interrupt, Machine, PlanError, Policy, Refusal,
+    RetryPolicy, RunHandle, Standing, Status, StepError, done,
 };
 
 async fn end(engine: &Engine) {
@@ -156,7 +156,8 @@ async fn a_retry_answers_one_interrupt() {
     run.resolve("pay").interrupt(interrupt).retry().await.unwrap();
     assert_eq!(run.result::<u32>().await.unwrap(), 2);
     let effect = run.effects().await.unwrap().remove(0);
-    assert_eq!((effect.standing, effect.approved_interrupt), (Standing::Committed, Some(interrupt)));
+    let approval = effect.approval.expect("an approval");
+    assert_eq!((effect.standing, approval.interrupt), (Standing::Committed, Interrupt::Doubt(interrupt)));
     let late = run.resolve("pay").interrupt(interrupt).retry().await.unwrap_err();
     assert!(matches!(late, ClientError::Refused(Refusal::RunOver { .. })), "{late}");
     end(&engine).await;
@@ -217,7 +218,8 @@ async fn an_unsafe_operation_needs_a_control() {
         controls.iter().cloned().fold(function, Function::control)
     };
     let declared = wipe(&[]).operation("wipe", Policy::UnsafeOnce);
-    assert_eq!(declared.plan().unwrap_err().operation.name, "wipe");
+    let refused = declared.plan().unwrap_err();
+    assert!(matches!(refused, PlanError::RequiresControl { operation } if operation.name == "wipe"));
     let refused = Engine::open("memory:").register(declared).start().await.err().unwrap();
     assert!(refused.to_string().contains("unsafe_once_requires_control"), "{refused}");
     let named = [Control::allow().named("wipe")];

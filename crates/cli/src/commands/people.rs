@@ -215,7 +215,8 @@ fn open(
 ) -> Result<Vec<Found>, Failure> {
     let mut filter = Filter::default();
     filter.namespace = globals.namespace.as_deref().map(Into::into);
-    filter.statuses = vec![Status::AwaitingDecision];
+    // A run that is in doubt about an effect may ask for a person as well.
+    filter.statuses = vec![Status::AwaitingDecision, Status::InDoubt];
     let mut found = Vec::new();
     let mut before = None;
     loop {

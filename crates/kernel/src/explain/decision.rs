@@ -20,10 +20,15 @@ pub(super) fn explain(run: &Run, manual: &Manual, now: Timestamp) -> Explanation
     let until = asked
         .until
         .map_or_else(String::new, |until| format!(", for {} more at the longest", duration(until.since(now))));
-    let sentence = format!("{} waits for {} {:?}{whom} since {since}{until}", asked.step, asked.kind, asked.key);
+    let what = match asked.reviews() {
+        Some(effect) => format!("a review of effect {effect:?}"),
+        None => format!("{} {:?}", asked.kind, asked.key),
+    };
+    let sentence = format!("{} waits for {what}{whom} since {since}{until}", asked.step);
     let mut explanation = told(Reason::AwaitingDecision(id), sentence, actions(run, manual));
     explanation.note("boundary", id);
     explanation.note("boundary_kind", asked.kind);
+    asked.reviews().into_iter().for_each(|effect| explanation.note("effect", effect));
     manual.assignee.iter().for_each(|assignee| explanation.note("assignee", assignee));
     if !asked.roles.is_empty() {
         explanation.note("roles", asked.roles.join(" "));

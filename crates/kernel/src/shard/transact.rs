@@ -242,8 +242,10 @@ impl Shard {
         let facts = self.batch.rows.last().map_or(&[][..], |row| &row.facts);
         let news = facts.iter().filter_map(|fact| match fact {
             Fact::Resulted(resulted) => match resulted.end {
-                OpEnd::Signal(_) | OpEnd::Elapsed | OpEnd::Child | OpEnd::Decision => Some(resulted.op),
-                OpEnd::Value(_) | OpEnd::Error(_) | OpEnd::Withdrawn | OpEnd::Reopened => None,
+                OpEnd::Signal(_) | OpEnd::Elapsed | OpEnd::Child | OpEnd::Decision | OpEnd::Reopened => {
+                    Some(resulted.op)
+                }
+                OpEnd::Value(_) | OpEnd::Error(_) | OpEnd::Withdrawn => None,
             },
             Fact::Intended(intended) if matches!(intended.kind, OpKind::Child { .. }) => Some(intended.op),
             Fact::Resolved(resolved) => Some(resolved.op),

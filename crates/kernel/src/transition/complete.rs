@@ -128,6 +128,9 @@ fn apply_decided(
     let scheduled = |step: Option<Str>, visible_at: Option<Timestamp>| {
         Fact::Scheduled(Scheduled { cursor: index, turn: cursor.turn + 1, step, visible_at })
     };
+    if leaves(outcome) {
+        manual::leave(run, index, transition);
+    }
     match outcome {
         Outcome::Next { step, .. } => {
             transition.facts.push(applied(After::Step, consumed(run, returned)));
@@ -169,13 +172,21 @@ fn apply_decided(
             super::end(run, Ended { status: Status::Failed, result: None, error: None, request: None }, transition);
         }
         Outcome::ContinueAsNew { .. } => {
-            manual::leave(run, index, transition);
             transition.facts.push(applied(After::Continue, consumed(run, returned)));
             let first = run.planned_step(usize::from(index)).cloned();
             transition.facts.push(scheduled(first, None));
         }
     }
     Ok(())
+}
+
+/// Whether the cursor does not come back to this visit of the step, so that nobody is asked for it any more.
+fn leaves(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Next { .. } | Outcome::Spawn { .. } | Outcome::Done { .. } | Outcome::ContinueAsNew { .. } => true,
+        Outcome::Await { then, .. } | Outcome::Sleep { then, .. } => then.is_some(),
+        Outcome::Replay { .. } | Outcome::Suspend { .. } | Outcome::Cancelled | Outcome::Stop { .. } => false,
+    }
 }
 
 /// Starts children, and waits for them if there are any.

@@ -12,8 +12,9 @@ use super::{Transition, record};
 use crate::limits::{MANUAL_EVENTS_MAX, MANUALS_MAX, NOTE_BYTES_MAX, ROLES_MAX};
 use crate::spec::{check_count, check_name, check_payload};
 use crate::{
-    Asked, Assigned, Choice, Decided, EndedAt, Fact, Manual, ManualEnd, ManualEvent, ManualEventKind, ManualKind, Meta,
-    Moment, OnTimeout, Op, OpEnd, OpId, OpKind, OpState, Payload, Refusal, RequestId, Resulted, Run, Str, Timestamp,
+    Approval, Asked, Assigned, Choice, Decided, EndedAt, Fact, Interrupt, Manual, ManualEnd, ManualEvent,
+    ManualEventKind, ManualKind, Meta, Moment, OnTimeout, Op, OpEnd, OpId, OpKind, OpState, Payload, Refusal,
+    RequestId, Resulted, Run, Str, Timestamp, review_key,
 };
 
 /// What a step asks of a person.
@@ -287,7 +288,31 @@ pub(super) fn leave(run: &Run, index: u16, transition: &mut Transition) {
     }
 }
 
-fn check_person(actor: &str, roles: &[Str], note: Option<&str>) -> Result<(), Refusal> {
+/// The word that lets a reviewed effect begin: a person approved its review, in this visit of the step.
+pub(super) fn approval(run: &Run, index: u16, review: OpId, key: &str) -> Result<Arc<Approval>, Refusal> {
+    let visit = run.cursors.get(usize::from(index)).map(|cursor| cursor.visit);
+    let its = |op: &&Op| op.cursor == index && Some(op.visit) == visit && op.key == review_key(key);
+    let decided = run.op(review).filter(its).and_then(|op| match (&op.kind, &op.state) {
+        (OpKind::Manual { kind: ManualKind::Approval, .. }, OpState::Done { value, when }) => {
+            value.decode::<Decided>().ok().map(|decided| (decided, when.at))
+        }
+        _ => None,
+    });
+    match decided {
+        Some((Decided { choice: Choice::Approve, actor: Some(actor), note, .. }, at)) => {
+            Ok(Arc::new(Approval { interrupt: Interrupt::Review(review), actor, note, at }))
+        }
+        _ => Err(Refusal::NotApproved { op: review, key: key.into() }),
+    }
+}
+
+/// Whoever lets an effect begin once more that was reviewed acts in a role that its review asked for.
+pub(super) fn check_reviewer(run: &Run, effect: &str, roles: &[Str]) -> Result<(), Refusal> {
+    let review = run.manual.iter().rev().find(|manual| manual.asked.reviews() == Some(effect));
+    review.map_or(Ok(()), |review| check_role(review, roles))
+}
+
+pub(super) fn check_person(actor: &str, roles: &[Str], note: Option<&str>) -> Result<(), Refusal> {
     check_name("actor", actor)?;
     check_roles(roles)?;
     note.map_or(Ok(()), |note| check_count("note", note.len(), NOTE_BYTES_MAX))

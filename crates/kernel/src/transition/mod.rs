@@ -78,6 +78,7 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Requeued(cursor) => dead_letter::apply_requeued(run, cursor.cursor),
         Fact::Intended(intended) => record::apply_intended(run, intended, meta),
         Fact::Resulted(resulted) => record::apply_resulted(run, resulted, meta),
+        Fact::Retrying(retrying) => record::apply_retrying(run, retrying),
         Fact::Seen(seen) => record::apply_seen(run, *seen),
         Fact::Resolved(resolved) => resolve::apply(run, resolved, meta),
         Fact::Cancelling(cancelling) => cancel::apply_cancelling(run, cancelling),

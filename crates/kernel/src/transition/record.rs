@@ -12,8 +12,8 @@ use crate::limits::OPS_MAX;
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
     Cursor, Effect, EndedAt, ErrorInfo, Fact, Intended, ManualEnd, Meta, Moment, Op, OpEnd, OpId, OpKind, OpState,
-    Payload, Phase, Policy, Refusal, Resulted, Run, Seen, Signal, StartSpec, Str, Timestamp, TokenHash, WaitKind,
-    WakeReason,
+    Payload, Phase, Policy, Refusal, Resulted, Retries, Retrying, Run, Seen, Signal, StartSpec, Str, Timestamp,
+    TokenHash, WaitKind, WakeReason,
 };
 
 /// What a worker says when its step writes to the ledger.
@@ -50,6 +50,15 @@ pub enum Entry {
         /// When, by the worker's clock.
         at: Timestamp,
     },
+    /// An effect failed, and its own retry policy tries it again.
+    Again {
+        /// The entry's number.
+        op: OpId,
+        /// How it failed.
+        error: Arc<ErrorInfo>,
+        /// How long to wait first.
+        delay_ms: u64,
+    },
     /// The step took notice of an entry that had ended without it.
     See {
         /// The entry's number.
@@ -67,6 +76,13 @@ pub enum Entry {
 pub enum Wanted {
     /// Outside work under this policy.
     Effect(Policy),
+    /// Outside work that a person had to approve first.
+    Reviewed {
+        /// Its policy.
+        policy: Policy,
+        /// The entry of the ledger at which it was approved.
+        review: OpId,
+    },
     /// Work under this policy that undoes something, if the run fails or is cancelled.
     Undo(Policy),
     /// A wait for an instant.
@@ -129,14 +145,18 @@ impl Writing<'_> {
     fn entry(&mut self, entry: &Entry) -> Result<(), Refusal> {
         match entry {
             Entry::Intend { op, key, input, what } if *op == self.next => self.intend(*op, key, *input, what),
-            Entry::Intend { op, key, what: Wanted::Effect(policy) | Wanted::Undo(policy), .. } => {
-                self.begin_again(*op, key, *policy)
-            }
+            Entry::Intend {
+                op,
+                key,
+                what: Wanted::Effect(policy) | Wanted::Reviewed { policy, .. } | Wanted::Undo(policy),
+                ..
+            } => self.begin_again(*op, key, *policy),
             Entry::Intend { op, key, what: Wanted::Manual(asking), .. } => {
                 manual::ask_again(self.known(*op)?, *op, key, asking, self.run)
             }
             Entry::Intend { op, .. } => Err(out_of_order(*op, self.next)),
             Entry::End { op, outcome, at } => self.end(*op, outcome, *at),
+            Entry::Again { op, error, delay_ms } => self.again(*op, error, *delay_ms),
             Entry::See { op } => self.see(*op),
             Entry::Withdraw { op } => manual::withdraw(self.run, *op, self.transition),
         }
@@ -150,14 +170,18 @@ impl Writing<'_> {
         let (cursor, now) = (self.index, self.now);
         let intended = |kind: OpKind| Fact::Intended(Box::new(Intended { op, cursor, key: key.clone(), kind, input }));
         let at_once = match what {
-            Wanted::Effect(policy) => {
-                let effect = Effect { policy: *policy, claim: self.claim, approved: None, undo: false };
+            Wanted::Effect(policy) | Wanted::Reviewed { policy, .. } => {
+                let approval = match what {
+                    Wanted::Reviewed { review, .. } => Some(manual::approval(self.run, self.index, *review, key)?),
+                    _ => None,
+                };
+                let effect = Effect { policy: *policy, claim: self.claim, approval, ..Effect::default() };
                 self.transition.facts.push(intended(OpKind::Effect(effect)));
                 self.begun.push(op);
                 None
             }
             Wanted::Undo(policy) => {
-                let effect = Effect { policy: *policy, claim: 0, approved: None, undo: true };
+                let effect = Effect { policy: *policy, undo: true, ..Effect::default() };
                 self.transition.facts.push(intended(OpKind::Effect(effect)));
                 None
             }
@@ -222,7 +246,7 @@ impl Writing<'_> {
         if !policy.replay_safe() && effect.claim != 0 {
             return Err(Refusal::InDoubt { op, key: known.key.clone() });
         }
-        let (kind, input) = (OpKind::Effect(Effect { claim: self.claim, ..effect }), known.input);
+        let (kind, input) = (OpKind::Effect(Effect { claim: self.claim, ..effect.clone() }), known.input);
         let intended = Intended { op, cursor: self.index, key: key.clone(), kind, input };
         self.transition.facts.push(Fact::Intended(Box::new(intended)));
         self.begun.push(op);
@@ -248,21 +272,49 @@ impl Writing<'_> {
                 OpEnd::Error(error.clone())
             }
         };
-        if !self.begun.contains(&op) {
-            let known = self.known(op)?;
-            let Some(effect) = known.effect().filter(|_| known.cursor == self.index) else {
-                return Err(Refusal::invalid("ledger entry", "an effect of this step", (*known.key).to_owned()));
-            };
-            if known.state != OpState::Open {
-                return Err(Refusal::EffectEnded { op });
-            }
-            // What another claim began, this one cannot have ended, unless beginning it again needs no word.
-            if effect.claim != self.claim && !effect.policy.replay_safe() {
-                return Err(Refusal::InDoubt { op, key: known.key.clone() });
-            }
-        }
+        self.check_begun(op)?;
         let at = (at < self.now).then_some(at);
         self.transition.facts.push(Fact::Resulted(Box::new(Resulted { op, end, at })));
+        Ok(())
+    }
+
+    /// Whether this claim has begun an effect that is open, and so may say what became of it.
+    fn check_begun(&self, op: OpId) -> Result<(), Refusal> {
+        if self.begun.contains(&op) {
+            return Ok(());
+        }
+        let known = self.known(op)?;
+        let Some(effect) = known.effect().filter(|_| known.cursor == self.index) else {
+            return Err(Refusal::invalid("ledger entry", "an effect of this step", (*known.key).to_owned()));
+        };
+        if known.state != OpState::Open {
+            return Err(Refusal::EffectEnded { op });
+        }
+        // What another claim began, this one cannot have ended, unless beginning it again needs no word.
+        if effect.claim != self.claim && !effect.policy.replay_safe() {
+            return Err(Refusal::InDoubt { op, key: known.key.clone() });
+        }
+        Ok(())
+    }
+
+    /// An effect failed and is tried again: only where that does no harm, and only while its error may be cured.
+    fn again(&mut self, op: OpId, error: &Arc<ErrorInfo>, delay_ms: u64) -> Result<(), Refusal> {
+        error.validate()?;
+        self.check_begun(op)?;
+        let begun = self.transition.facts.iter().rev().find_map(|fact| match fact {
+            Fact::Intended(intended) if intended.op == op => Some(&intended.kind),
+            _ => None,
+        });
+        let kind = begun.or(self.run.op(op).map(|known| &known.kind));
+        if !matches!(kind, Some(OpKind::Effect(effect)) if effect.policy.replay_safe()) || !error.retryable {
+            let expected = "an error that may be cured, of an effect that may be repeated";
+            return Err(Refusal::invalid("retry of an effect", expected, format!("{error} at entry {op}")));
+        }
+        let until = self.now.after(delay_ms);
+        self.transition.facts.push(Fact::Retrying(Box::new(Retrying { op, error: error.clone(), until })));
+        if until <= self.now {
+            self.transition.facts.push(Fact::Resulted(Box::new(Resulted { op, end: OpEnd::Reopened, at: None })));
+        }
         Ok(())
     }
 
@@ -280,7 +332,13 @@ fn out_of_order(op: OpId, next: OpId) -> Refusal {
 pub(super) fn expire(run: &Run, now: Timestamp, transition: &mut Transition) {
     let due = run.open_ops().filter(|(_, op)| op.due().is_some_and(|due| due <= now)).map(|(id, _)| id);
     for op in due.collect::<Vec<OpId>>() {
-        let ended = run.manual(op).map_or(OpEnd::Elapsed, |manual| manual::elapse(&manual.asked, transition));
+        let effect = run.op(op).is_some_and(|entry| entry.effect().is_some());
+        let ended = match run.manual(op) {
+            Some(manual) => manual::elapse(&manual.asked, transition),
+            // It has waited for long enough to be tried again.
+            None if effect => OpEnd::Reopened,
+            None => OpEnd::Elapsed,
+        };
         end(run, op, ended, transition);
     }
 }
@@ -293,7 +351,7 @@ pub(super) fn signalled(run: &Run, name: &str, signal: u64, transition: &mut Tra
     }
 }
 
-/// An open entry ends from outside the step: whoever waits for it wakes.
+/// An open entry ends, or may begin again, from outside the step: whoever waits for it wakes.
 pub(super) fn end(run: &Run, op: OpId, end: OpEnd, transition: &mut Transition) {
     let Some(entry) = run.op(op).filter(|entry| entry.state == OpState::Open) else {
         return;
@@ -408,6 +466,9 @@ pub(super) fn apply_resulted(run: &mut Run, resulted: &Resulted, meta: Meta) {
     if reopened {
         if let OpKind::Effect(effect) = &mut op.kind {
             effect.claim = 0;
+            if let Some(retries) = &mut effect.retries {
+                Arc::make_mut(retries).until = None;
+            }
         }
         if !run.open.contains(&resulted.op) {
             run.open.push(resulted.op);
@@ -417,6 +478,16 @@ pub(super) fn apply_resulted(run: &mut Run, resulted: &Resulted, meta: Meta) {
     run.ops_ended = when.ended;
     run.ops_seen = run.ops_seen.max(when.seen);
     run.open.retain(|open| *open != resulted.op);
+}
+
+pub(super) fn apply_retrying(run: &mut Run, retrying: &Retrying) {
+    let Some(OpKind::Effect(effect)) = run.op_mut(retrying.op).map(|op| &mut op.kind) else {
+        return;
+    };
+    let failures = effect.retries.as_ref().map_or(0, |retries| retries.failures) + 1;
+    let (error, until) = (retrying.error.clone(), Some(retrying.until));
+    effect.retries = Some(Arc::new(Retries { failures, error, until }));
+    effect.claim = 0;
 }
 
 pub(super) fn apply_seen(run: &mut Run, seen: Seen) {

@@ -2,12 +2,13 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use super::{Transition, record};
-use crate::spec::{check_count, check_name, check_payload};
+use super::{Transition, manual, record};
+use crate::spec::check_payload;
 use crate::{
-    Dedup, EndedAt, ErrorInfo, Fact, Meta, OpId, OpKind, OpState, Refusal, RequestId, Resolution, Resolved, Run,
-    Standing, Str, limits,
+    Approval, Dedup, EndedAt, ErrorInfo, Fact, Interrupt, Meta, OpId, OpKind, OpState, Refusal, RequestId, Resolution,
+    Resolved, Run, Standing, Str, limits,
 };
 
 /// What someone says of an effect that is in doubt.
@@ -21,6 +22,8 @@ pub struct Resolving {
     pub how: Resolution,
     /// Who says so.
     pub actor: Str,
+    /// The roles in which they do: a retry of an effect that was reviewed needs one of those the review asked for.
+    pub roles: Vec<Str>,
     /// Why.
     pub note: Option<Str>,
     /// The client's request.
@@ -32,9 +35,7 @@ pub struct Resolving {
 /// # Errors
 /// When the run has ended, there is no such effect, it is not in doubt, or another interrupt is meant.
 pub fn decide(run: &Run, resolving: &Resolving) -> Result<Transition, Refusal> {
-    check_name("actor", &resolving.actor)?;
-    let note = resolving.note.as_deref().unwrap_or_default();
-    check_count("note", note.len(), limits::ERROR_BYTES_MAX)?;
+    manual::check_person(&resolving.actor, &resolving.roles, resolving.note.as_deref())?;
     match &resolving.how {
         Resolution::Value(value) => check_payload("effect result", value)?,
         Resolution::Failed(error) => error.validate()?,
@@ -62,6 +63,9 @@ pub fn decide(run: &Run, resolving: &Resolving) -> Result<Transition, Refusal> {
     };
     if wrong {
         return Err(Refusal::WrongInterrupt { given: resolving.interrupt, current: effect.claim });
+    }
+    if resolving.how == Resolution::Retry {
+        manual::check_reviewer(run, &resolving.key, &resolving.roles)?;
     }
     let mut transition = Transition::of([Fact::Resolved(Box::new(Resolved {
         op,
@@ -97,7 +101,9 @@ pub(super) fn apply(run: &mut Run, resolved: &Resolved, meta: Meta) {
     };
     op.state = state;
     if let (true, OpKind::Effect(effect)) = (allowed, &mut op.kind) {
-        effect.approved = Some(effect.claim);
+        let (actor, note) = (resolved.actor.clone(), resolved.note.clone());
+        let interrupt = Interrupt::Doubt(effect.claim);
+        effect.approval = Some(Arc::new(Approval { interrupt, actor, note, at: meta.at }));
         effect.claim = 0;
         return;
     }

@@ -116,6 +116,7 @@ impl Aliases {
             Fact::Requeued(cursor) => format!("{}requeued", at(cursor.cursor)),
             Fact::Intended(intended) => format!("{}intended {} {}", at(intended.cursor), intended.op, intended.key),
             Fact::Resulted(resulted) => format!("resulted {}", resulted.op),
+            Fact::Retrying(retrying) => format!("retrying {} at {}", retrying.op, time(retrying.until)),
             Fact::Seen(seen) => format!("seen {}", seen.op),
             Fact::Resolved(resolved) => format!("resolved {} by {}", resolved.op, resolved.actor),
             Fact::Cancelling(_) => "cancelling".into(),

@@ -124,6 +124,7 @@ impl<T> Drive<T> {
                 refusal @ (Refusal::Invalid { .. }
                 | Refusal::Busy { .. }
                 | Refusal::TooLarge { .. }
+                | Refusal::NotApproved { .. }
                 | Refusal::SecondBoundary { .. }),
             ) => Driven::SetAside(ErrorInfo::terminal(refusal.code(), &refusal.to_string())),
             _ => Driven::Lost,
@@ -245,6 +246,7 @@ impl Ledger {
         known.child = super::child_of(op).or(known.child);
         // Someone may have allowed it once more.
         known.claim = op.effect().map_or(known.claim, |effect| effect.claim);
+        known.resting = known.resting && op.due().is_some();
         let ended = known.state == OpState::Open && op.state != OpState::Open;
         if ended {
             known.state = op.state.clone();
@@ -255,9 +257,10 @@ impl Ledger {
             (true, Mode::Function) => state.fresh.push_back(local),
             (false, _) => {}
         }
+        let reviews = state.wake_manual(local);
         let waker = state.wake(local);
         drop(state);
-        waker.into_iter().for_each(|waker| self.quietly(waker));
+        waker.into_iter().chain(reviews).for_each(|waker| self.quietly(waker));
     }
 
     /// Wakes a durable future: what is heard now is no foreign wake-up.
@@ -308,9 +311,10 @@ impl Ledger {
         if let Some(when) = known.state.when() {
             state.now = state.now.max(when.at);
         }
+        let reviews = state.wake_manual(local);
         let waker = state.wake(local);
         drop(state);
-        waker.into_iter().for_each(|waker| self.quietly(waker));
+        waker.into_iter().chain(reviews).for_each(|waker| self.quietly(waker));
         true
     }
 
@@ -373,15 +377,15 @@ impl Ledger {
         self.mode == Mode::Function && state.calling.is_empty() && state.wanting.is_empty()
     }
 
-    /// Whether a step waits for an effect that is in doubt, and does nothing else that is durable: it lets go of its claim
-    /// until someone says what became of the effect.
+    /// Whether a step waits for an effect that is in doubt, rests or is reviewed, and does nothing else that is durable: it
+    /// lets go of its claim until the effect may go on.
     fn is_stuck(&self) -> bool {
         if self.mode == Mode::Function {
             return false;
         }
         let state = self.state.lock();
         let idle = state.calling.is_empty() && state.wanting.is_empty();
-        idle && state.waiting.keys().any(|local| state.entries[*local].is_in_doubt())
+        idle && state.waiting.keys().any(|local| state.entries[*local].is_held_up())
     }
 
     /// Whether nothing that the code waits for is in the ledger.

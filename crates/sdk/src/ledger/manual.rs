@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::points::Boxed;
-use super::{Ledger, Local, LocalKind, moment};
+use super::{Ledger, Local, LocalKind, Mode, moment};
 use crate::StepError;
 
 /// Waits for a person to let the function go on, or to approve or reject.
@@ -86,7 +86,7 @@ impl ManualWait {
     async fn decided(self) -> Result<Decision, StepError> {
         let asking = self.asking?;
         asking.validate().map_err(|refusal| StepError::new(&refusal).code(refusal.code()).terminal())?;
-        if let Some(open) = self.ledger.asks() {
+        if let Some(open) = self.ledger.asks(&self.point) {
             let message = format!(
                 "{:?} asks for a person while {open:?} still does; a run has one manual boundary at a time",
                 self.point
@@ -180,7 +180,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    fn of(state: &OpState) -> Result<Self, StepError> {
+    pub(super) fn of(state: &OpState) -> Result<Self, StepError> {
         let decided = match state {
             OpState::Done { value, .. } => Some(value.decode().map_err(|error| {
                 StepError::new(format!("a recorded decision does not decode: {error}")).code("undecodable").terminal()
@@ -241,9 +241,9 @@ impl Decision {
 }
 
 /// A person is asked for as long as this lives.
-struct AskedFor<'a> {
-    ledger: &'a Ledger,
-    local: Local,
+pub(super) struct AskedFor<'a> {
+    pub(super) ledger: &'a Ledger,
+    pub(super) local: Local,
 }
 
 impl Drop for AskedFor<'_> {
@@ -256,10 +256,15 @@ impl Drop for AskedFor<'_> {
 }
 
 impl Ledger {
-    /// The wait for a person that the code is in, if it is in one. A replay finds the same one, ended or not.
-    fn asks(&self) -> Option<Str> {
+    /// The wait for a person that the code is in when it comes to the next one of this name, if it is in one. A replay
+    /// finds the same one, ended or not; a review that asked only later was not in the way then, and is not now.
+    fn asks(&self, name: &str) -> Option<Str> {
         let state = self.state.lock();
-        let waits = |known: &&super::Known| known.kind == LocalKind::Manual && known.asked && !known.delivered;
+        let own = state.recorded_next(name);
+        let before = |op: abide_kernel::OpId| own.is_none_or(|own| op < own);
+        let waits = |known: &&super::Known| {
+            known.kind == LocalKind::Manual && known.asked && !known.delivered && known.op.is_some_and(before)
+        };
         state.entries.iter().find(waits).map(|known| known.key.clone())
     }
 
@@ -268,6 +273,10 @@ impl Ledger {
     fn withdraw(&self, local: Local) {
         let mut state = self.state.lock();
         state.waiting.remove(&local);
+        // A step that comes here again asks the same; when it is left, nobody is asked any more.
+        if self.mode == Mode::Step {
+            return;
+        }
         let at = state.now;
         let ended = state.ended + 1;
         let known = &mut state.entries[local];
@@ -282,6 +291,10 @@ impl Ledger {
         if let Some(op) = known.op {
             state.ended = ended;
             state.buffer.push(Entry::Withdraw { op });
+            // Woken inside the poll that dropped the wait: the function goes on by itself.
+            let reviews = state.wake_manual(local);
+            drop(state);
+            reviews.into_iter().for_each(std::task::Waker::wake);
         }
     }
 }

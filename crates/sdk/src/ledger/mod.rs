@@ -5,10 +5,13 @@
 //! [`Drive`](drive::Drive) polls the code, writes what it added, lets effects begin when what they rest on is durable,
 //! and hands out what has ended, one entry after the other, in the order that a replay will repeat.
 
+pub(crate) mod answer;
 pub(crate) mod drive;
 mod foreign;
 pub(crate) mod manual;
 pub(crate) mod points;
+mod retry;
+pub(crate) mod review;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -62,6 +65,8 @@ struct State {
     entries: Vec<Known>,
     /// Entries by their key, of those that were recorded before: the key of a new one does not come up again.
     by_key: HashMap<Str, Local>,
+    /// Whether a review of an effect was recorded before.
+    reviewed: bool,
     /// Entries by their number, from the first that the ledger still has.
     by_op: Vec<Option<Local>>,
     first_op: OpId,
@@ -132,9 +137,43 @@ struct Known {
     held: bool,
     /// Whether its future is gone, or has nothing more to wait for.
     released: bool,
+    /// How often it failed and was tried again by its own retry policy.
+    failures: u32,
+    /// Whether it waits to be tried again.
+    resting: bool,
+    /// Where a person approved it.
+    review: Option<OpId>,
 }
 
 impl Known {
+    /// An entry that nothing is known of yet.
+    fn new(key: Str, kind: LocalKind, input: u64) -> Self {
+        Self {
+            key,
+            name: None,
+            op: None,
+            kind,
+            input,
+            state: OpState::Open,
+            claim: 0,
+            child: None,
+            asked: false,
+            delivered: false,
+            go: false,
+            reopens: false,
+            held: false,
+            released: false,
+            failures: 0,
+            resting: false,
+            review: None,
+        }
+    }
+
+    /// Whether it waits for something that may take long and needs no worker: a person, or its time to be tried again.
+    fn is_held_up(&self) -> bool {
+        self.is_in_doubt() || self.resting || self.kind == LocalKind::Manual && self.state == OpState::Open
+    }
+
     /// Whether it may or may not have happened under an earlier claim, and must not be repeated.
     fn is_in_doubt(&self) -> bool {
         let once = matches!(self.kind, LocalKind::Effect(policy) if !policy.replay_safe());
@@ -194,6 +233,7 @@ impl Ledger {
         let mut state = State {
             entries: Vec::new(),
             by_key: HashMap::new(),
+            reviewed: false,
             by_op: Vec::new(),
             first_op: dispatch.ops_dropped + 1,
             next_op: dispatch.ops_dropped + dispatch.ops.len() as u32 + 1,
@@ -291,7 +331,9 @@ impl Ledger {
         let mut state = self.state.lock();
         check_name(name)?;
         let kind = match wanted {
-            Wanted::Effect(policy) | Wanted::Undo(policy) => LocalKind::Effect(*policy),
+            Wanted::Effect(policy) | Wanted::Reviewed { policy, .. } | Wanted::Undo(policy) => {
+                LocalKind::Effect(*policy)
+            }
             Wanted::Timer(_) => LocalKind::Timer,
             Wanted::Signal { .. } => LocalKind::Signal,
             Wanted::Child(_) => LocalKind::Child,
@@ -314,22 +356,7 @@ impl Ledger {
             }
             return Ok(local);
         }
-        let local = state.add(Known {
-            key,
-            name: Some(called),
-            op: None,
-            kind,
-            input,
-            state: OpState::Open,
-            claim: 0,
-            child: None,
-            asked: true,
-            delivered: false,
-            go: false,
-            reopens: false,
-            held: false,
-            released: false,
-        });
+        let local = state.add(Known { name: Some(called), asked: true, ..Known::new(key, kind, input) });
         if !effect {
             state.write_intent(local, wanted.clone());
         }
@@ -372,7 +399,8 @@ impl Ledger {
             state.calling.insert(local);
             return Next::Go;
         }
-        if known.state == OpState::Open && !known.is_in_doubt() && !state.wanting.contains(&local) {
+        let ready = known.state == OpState::Open && !known.is_in_doubt() && !known.resting;
+        if ready && !state.wanting.contains(&local) {
             state.wanting.push(local);
         }
         state.wait(local, waker);

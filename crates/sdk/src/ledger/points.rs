@@ -9,16 +9,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use abide_kernel::transition::record::Wanted;
-use abide_kernel::{ErrorInfo, OpState, Payload, Policy, Str, limits};
+use abide_kernel::{ErrorInfo, OpState, Payload, Policy, RetryPolicy, Str, limits};
 use abide_runtime::Instead;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::answer::{Answer, InFunction};
+use super::retry::{Calls, Retry};
+use super::review::Reviewing;
 use super::{Ledger, Local, Next};
 use crate::{Operation, StepError};
 
-/// What an effect gives, and how long what it borrows lives.
-pub(crate) type Returns<'a, R, T> = fn(&'a ()) -> (R, T);
+/// What an effect gives, how long what it borrows lives, and where it is.
+pub(crate) type Returns<'a, R, T, W> = fn(&'a ()) -> (R, T, W);
 
 /// A future of this crate, boxed.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -28,19 +31,42 @@ pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// It begins when it is awaited. Its policy says what happens when nobody knows whether it took place; see
 /// [`Policy`]. The default is [`Policy::Idempotent`].
 #[must_use = "an effect takes place when it is awaited"]
-pub struct Effect<'a, F, R, T> {
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) scope: String,
-    pub(crate) name: String,
-    pub(crate) base: Str,
-    pub(crate) policy: Policy,
-    pub(crate) input: Result<u64, StepError>,
-    pub(crate) place: &'static Location<'static>,
-    pub(crate) call: F,
-    pub(crate) returns: PhantomData<Returns<'a, R, T>>,
+pub struct Effect<'a, F, R, T, W = InFunction> {
+    ledger: Arc<Ledger>,
+    scope: String,
+    name: String,
+    base: Str,
+    policy: Policy,
+    input: Result<Option<Payload>, StepError>,
+    retry: Option<Retry<F>>,
+    place: &'static Location<'static>,
+    call: F,
+    returns: PhantomData<Returns<'a, R, T, W>>,
 }
 
-impl<F, R, T> Effect<'_, F, R, T> {
+impl<F, R, T, W> Effect<'_, F, R, T, W> {
+    /// An effect of this name in its scope, whose idempotency key begins with `base`.
+    pub(crate) fn new(
+        ledger: Arc<Ledger>,
+        (scope, name): (&str, &str),
+        base: Str,
+        place: &'static Location<'static>,
+        call: F,
+    ) -> Self {
+        Self {
+            ledger,
+            scope: scope.into(),
+            name: name.into(),
+            base,
+            policy: Policy::default(),
+            input: Ok(None),
+            retry: None,
+            place,
+            call,
+            returns: PhantomData,
+        }
+    }
+
     /// Says what happens when nobody knows whether it took place.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
@@ -67,9 +93,29 @@ impl<F, R, T> Effect<'_, F, R, T> {
         self.policy(Policy::UnsafeOnce)
     }
 
-    /// What it is about: a replay that comes here with another input has diverged.
+    /// What it is about: a replay that comes here with another input has diverged. A reviewer is shown it.
     pub fn input<I: Serialize + ?Sized>(mut self, input: &I) -> Self {
-        self.input = Payload::encode(input).map(|payload| payload.canonical_hash().max(1)).map_err(StepError::from);
+        self.input = Payload::encode(input).map(Some).map_err(StepError::from);
+        self
+    }
+
+    /// When it is tried again if it fails, in the place of the policy that the function or step has. Errors that may be
+    /// cured are recorded and counted, over crashes and deploys; in between the effect rests, and needs no worker. The
+    /// last error stands, and is not cured by trying the function again.
+    ///
+    /// ```
+    /// use abide::{Failure, FnCtx, Function, RetryPolicy, StepError};
+    ///
+    /// let fetch = Function::new("fetch", async |ctx: FnCtx, url: String| {
+    ///     let often = RetryPolicy { retries_max: Some(5), ..RetryPolicy::exponential(1_000) };
+    ///     ctx.effect("fetch", async |_| Ok::<_, StepError>(url.len())).retry(often).await
+    /// });
+    /// ```
+    pub fn retry(mut self, policy: RetryPolicy) -> Self
+    where
+        F: Clone,
+    {
+        self.retry = Some(Retry { policy, call: F::clone });
         self
     }
 }
@@ -88,42 +134,60 @@ impl Call {
     }
 }
 
-impl<'a, F, R, T, E> IntoFuture for Effect<'a, F, R, T>
+impl<'a, F, R, T, E, W> IntoFuture for Effect<'a, F, R, T, W>
 where
     F: FnOnce(Call) -> R + Send + 'a,
     R: Future<Output = Result<T, E>> + Send + 'a,
     T: Serialize + DeserializeOwned + Send + 'a,
     E: Into<StepError> + 'a,
+    W: 'a,
 {
     type Output = Result<T, StepError>;
     type IntoFuture = Boxed<'a, Result<T, StepError>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(run(self))
+        Box::pin(async move { run(self).await?.value() })
     }
 }
 
-async fn run<F, R, T, E>(effect: Effect<'_, F, R, T>) -> Result<T, StepError>
+pub(super) async fn run<F, R, T, E, W>(effect: Effect<'_, F, R, T, W>) -> Result<Answer<T>, StepError>
 where
     F: FnOnce(Call) -> R + Send,
     R: Future<Output = Result<T, E>> + Send,
     T: Serialize + DeserializeOwned + Send,
     E: Into<StepError>,
 {
-    let Effect { ledger, scope, name, base, policy, input, place, call, .. } = effect;
+    let Effect { ledger, scope, name, base, policy, input, retry, place, call, .. } = effect;
     let operation = Operation { name, policy };
-    ledger.controls.check(&operation)?;
-    let local = ledger.point(&[&*scope, &*operation.name].concat(), &Wanted::Effect(policy), input?, place)?;
-    execute(&ledger, local, &base, call).await
+    let ruling = ledger.controls.check(&operation)?;
+    retry.as_ref().map_or(Ok(()), |retry| retry.check(&operation))?;
+    let input = input?;
+    let hash = input.as_ref().map_or(0, |input| input.canonical_hash().max(1));
+    let local = ledger.point(&[&*scope, &*operation.name].concat(), &Wanted::Effect(policy), hash, place)?;
+    let asking = ledger.review(local, &ruling);
+    let _held = asking.is_some().then(|| Held { ledger: &ledger, local });
+    if let Some(asking) = asking {
+        let key = [&*base, "/", &*ledger.key(local)].concat();
+        let reviewing = Reviewing { ledger: &ledger, effect: local, operation: &operation, key, hash, place };
+        // Boxed, so that effects without a review do not carry its size.
+        Box::pin(reviewing.approved(asking, input)).await?;
+    }
+    execute(&ledger, local, &base, Calls::new(call, retry)).await
 }
 
 /// Undoes what was done: an effect that was registered before.
 pub(crate) async fn undo(ledger: &Ledger, base: &str, undo: super::Undo) -> Result<(), StepError> {
-    execute(ledger, undo.local, base, undo.call).await.map(|_: Payload| ())
+    let undone: Answer<Payload> = execute(ledger, undo.local, base, Calls::once(undo.call)).await?;
+    undone.value().map(|_| ())
 }
 
 /// Executes an effect, or gives what is recorded of it.
-async fn execute<F, R, T, E>(ledger: &Ledger, local: Local, base: &str, call: F) -> Result<T, StepError>
+async fn execute<F, R, T, E>(
+    ledger: &Ledger,
+    local: Local,
+    base: &str,
+    mut calls: Calls<F>,
+) -> Result<Answer<T>, StepError>
 where
     F: FnOnce(Call) -> R + Send,
     R: Future<Output = Result<T, E>> + Send,
@@ -131,33 +195,41 @@ where
     E: Into<StepError>,
 {
     let held = Held { ledger, local };
-    let ended = poll_fn(|cx| match ledger.next(local, cx.waker()) {
-        Next::Wait => Poll::Pending,
-        Next::Go => Poll::Ready(None),
-        Next::Ended(state) => Poll::Ready(Some(state)),
-    });
-    if let Some(state) = ended.await {
-        return decode_end(ledger, local, state);
-    }
-    let key = [base, "/", &*ledger.key(local)].concat();
-    let outcome = match ledger.instead(local, &key) {
-        Instead::End(outcome) => outcome,
-        Instead::Never => std::future::pending().await,
-        Instead::Nothing => {
-            let calling = {
-                let _inside = ledger.link.enter();
-                call(Call { key })
-            };
-            match (Calling { ledger, local, call: pin!(calling) }).await {
-                Ok(value) => encode(&value),
-                Err(error) => Err(error.into().info),
+    let outcome = loop {
+        let ended = poll_fn(|cx| match ledger.next(local, cx.waker()) {
+            Next::Wait => Poll::Pending,
+            Next::Go => Poll::Ready(None),
+            Next::Ended(state) => Poll::Ready(Some(state)),
+        });
+        if let Some(state) = ended.await {
+            return decode_end(ledger, local, state).map(Answer::Recorded);
+        }
+        if ledger.is_lost() {
+            return Ok(Answer::Elsewhere);
+        }
+        let key = [base, "/", &*ledger.key(local)].concat();
+        let outcome = match ledger.instead(local, &key) {
+            Instead::End(outcome) => outcome,
+            Instead::Never => std::future::pending().await,
+            Instead::Nothing => {
+                let calling = {
+                    let _inside = ledger.link.enter();
+                    calls.next()(Call { key })
+                };
+                match (Calling { ledger, local, call: pin!(calling) }).await {
+                    Ok(value) => encode(&value),
+                    Err(error) => Err(error.into().info),
+                }
             }
+        };
+        if let Some(outcome) = calls.judge(ledger, local, outcome) {
+            break outcome;
         }
     };
     let recorded = poll_fn(|cx| ledger.end(local, &outcome, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
     drop(held);
     // What is recorded is what a replay will see, so it is what the code sees now.
-    decode(&recorded?)
+    decode(&recorded?).map(Answer::Executed)
 }
 
 /// The call of an effect, polled with a waker of its own.

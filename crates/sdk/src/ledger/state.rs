@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use abide_kernel::transition::record::{Entry, Wanted};
-use abide_kernel::{Op, OpId, OpState};
+use abide_kernel::{Op, OpId, OpState, REVIEW};
 
 use super::{Known, Local, LocalKind, Mode, Name, State, child_of, overlapping};
 use crate::StepError;
@@ -11,22 +11,17 @@ use crate::StepError;
 impl State {
     pub(super) fn know(&mut self, id: OpId, op: &Op) {
         let effect = op.effect();
+        let retries = effect.and_then(|effect| effect.retries.as_deref());
         let local = self.add(Known {
-            key: op.key.clone(),
-            name: None,
             op: Some(id),
-            kind: LocalKind::of(&op.kind),
-            input: op.input,
             state: op.state.clone(),
             claim: effect.map_or(0, |effect| effect.claim),
             child: child_of(op),
-            asked: false,
-            delivered: false,
-            go: false,
-            reopens: false,
-            held: false,
-            released: false,
+            failures: retries.map_or(0, |retries| retries.failures),
+            resting: op.due().is_some() && effect.is_some(),
+            ..Known::new(op.key.clone(), LocalKind::of(&op.kind), op.input)
         });
+        self.reviewed |= op.key.ends_with(REVIEW);
         self.by_key.insert(op.key.clone(), local);
         self.number(id, local);
     }
@@ -88,6 +83,19 @@ impl State {
         self.waiting.remove(&local)
     }
 
+    /// Takes the wakers of reviews that wait for their turn to ask, when a wait for a person is over.
+    pub(super) fn wake_manual(&mut self, over: Local) -> Vec<Waker> {
+        if self.entries[over].kind != LocalKind::Manual {
+            return Vec::new();
+        }
+        let deferred = |local: &&Local| {
+            let known = &self.entries[**local];
+            known.kind == LocalKind::Manual && known.op.is_none()
+        };
+        let deferred: Vec<Local> = self.waiting.keys().filter(deferred).copied().collect();
+        deferred.into_iter().filter_map(|local| self.wake(local)).collect()
+    }
+
     pub(super) fn release(&mut self, local: Local) {
         if std::mem::replace(&mut self.entries[local].released, true) {
             return;
@@ -115,6 +123,13 @@ impl State {
         Ok((place, known.points))
     }
 
+    /// The number under which the next durable point of this name is recorded, if it is.
+    pub(super) fn recorded_next(&self, name: &str) -> Option<OpId> {
+        let points = self.by_name.get(name).map_or(0, |place| self.names[*place].points);
+        let key = if points == 0 { name.into() } else { format!("{name}#{}", points + 1) };
+        self.by_key.get(&*key).and_then(|local| self.entries[*local].op)
+    }
+
     /// Numbers an entry that is new and writes that it begins.
     pub(super) fn write_intent(&mut self, local: Local, what: Wanted) -> OpId {
         let op = self.next_op;
@@ -134,7 +149,11 @@ impl State {
         };
         match known.op {
             None => {
-                let op = self.write_intent(local, Wanted::Effect(policy));
+                let wanted = match known.review {
+                    Some(review) => Wanted::Reviewed { policy, review },
+                    None => Wanted::Effect(policy),
+                };
+                let op = self.write_intent(local, wanted);
                 self.entries[local].claim = claim;
                 op
             }

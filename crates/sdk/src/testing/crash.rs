@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use abide_kernel::{EffectView, Fact, OpId, Payload, Row, RunId, Standing, Status};
+use abide_kernel::{Choice, EffectView, Fact, OpId, Payload, Row, RunId, Standing, Status};
 use abide_runtime::Program;
 use serde::Serialize;
 
+use super::people::{Said, answers};
 use super::report::{CrashPoint, CrashReport, Held, Repeated, Side, Violation};
 use super::script::Called;
 use super::{TestEngine, TestRun};
@@ -47,6 +48,7 @@ pub fn crash_everywhere<W: Workflow, I: Serialize + ?Sized>(
         signals: Vec::new(),
         operations: Vec::new(),
         resolutions: Vec::new(),
+        people: Vec::new(),
         once: Vec::new(),
         undone: Vec::new(),
         check: None,
@@ -67,6 +69,7 @@ pub struct CrashEverywhere {
     signals: Vec<(String, Payload)>,
     operations: Vec<(String, Result<Payload, StepError>)>,
     resolutions: Vec<(String, Payload)>,
+    people: Vec<(String, Said)>,
     once: Vec<String>,
     undone: Vec<(String, String)>,
     check: Option<Check>,
@@ -94,6 +97,8 @@ enum Wanted<'a> {
     Signal(usize),
     /// The result of this effect.
     Resolution(String, &'a Payload),
+    /// What somebody says at the boundary of this name.
+    Decision(&'a str, &'a Said),
 }
 
 #[derive(Clone, PartialEq)]
@@ -143,6 +148,35 @@ impl CrashEverywhere {
     pub fn resolves<T: Serialize + ?Sized>(mut self, effect: &str, value: &T) -> Self {
         let value = Payload::encode(value).expect("what an effect returned has a JSON form");
         self.resolutions.push((effect.into(), value));
+        self
+    }
+
+    /// Whenever the run asks for an approval of this name, or has an effect of this name reviewed, this person approves. They
+    /// act in every role that is asked for.
+    pub fn approves(self, name: &str, actor: &str) -> Self {
+        self.says(name, Said::new(Choice::Approve, actor))
+    }
+
+    /// Whenever the run asks for it, this person rejects, and says why.
+    pub fn rejects(self, name: &str, actor: &str, note: &str) -> Self {
+        self.says(name, Said::new(Choice::Reject, actor).note(note))
+    }
+
+    /// Whenever the run pauses under this name, this person lets it go on.
+    pub fn resumes(self, name: &str, actor: &str) -> Self {
+        self.says(name, Said::new(Choice::Resume, actor))
+    }
+
+    /// Whenever the run asks for the task of this name, this person hands in this result.
+    ///
+    /// # Panics
+    /// When the result has no JSON form.
+    pub fn completes<T: Serialize + ?Sized>(self, name: &str, actor: &str, result: &T) -> Self {
+        self.says(name, Said::new(Choice::Complete, actor).payload(result))
+    }
+
+    fn says(mut self, name: &str, said: Said) -> Self {
+        self.people.push((name.into(), said));
         self
     }
 
@@ -266,6 +300,9 @@ impl CrashEverywhere {
                 Some(Wanted::Resolution(key, value)) => {
                     run.resolve(&key, value);
                 }
+                Some(Wanted::Decision(name, said)) => {
+                    run.answer(name, said);
+                }
                 None => return,
             }
         }
@@ -276,6 +313,11 @@ impl CrashEverywhere {
         let awaited = run.awaited();
         if let Some(index) = signals.iter().position(|(name, _)| awaited.contains(name)) {
             return Some(Wanted::Signal(index));
+        }
+        if let Some(asked) = run.asks()
+            && let Some((name, said)) = self.people.iter().find(|(name, said)| answers(&asked, name, said))
+        {
+            return Some(Wanted::Decision(name, said));
         }
         let doubted = run.effects().into_iter().filter(|effect| effect.standing == Standing::InDoubt);
         doubted.map(|effect| effect.key).find_map(|key| {

@@ -26,6 +26,7 @@ mod engine;
 mod history;
 mod journal;
 mod journals;
+mod people;
 mod replay;
 mod report;
 mod run;

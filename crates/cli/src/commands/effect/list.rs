@@ -1,6 +1,6 @@
 //! `abide effect list`: the effects of one run, or those in doubt of all runs.
 
-use abide_kernel::{EffectView, RunId, Standing, Status};
+use abide_kernel::{Approval, BoundaryId, EffectView, Interrupt, RunId, Standing, Status};
 use abide_runtime::Snapshot;
 use abide_store::{Filter, Page};
 use clap::Args;
@@ -95,7 +95,24 @@ pub(super) fn document(run: RunId, effect: &EffectView) -> Value {
     json!({
         "run": run, "effect": &*effect.key, "policy": effect.policy, "standing": effect.standing,
         "idempotency_key": effect.idempotency_key, "interrupt": effect.interrupt,
-        "approved_interrupt": effect.approved_interrupt, "undo": effect.undo, "begun_at": iso(effect.begun_at),
-        "ended_at": effect.ended_at.map(iso), "value": effect.value, "error": effect.error,
+        "approval": effect.approval.as_deref().map(|approval| approval_document(run, approval)),
+        "doubt": effect.doubt(), "failures": effect.failures, "retry_at": effect.retry_at.map(iso),
+        "undo": effect.undo, "begun_at": iso(effect.begun_at), "ended_at": effect.ended_at.map(iso),
+        "value": effect.value, "error": effect.error,
     })
+}
+
+fn approval_document(run: RunId, approval: &Approval) -> Value {
+    json!({
+        "interrupt": interrupt(run, approval), "actor": &*approval.actor, "note": approval.note.as_deref(),
+        "at": iso(approval.at),
+    })
+}
+
+/// The interrupt that was answered, as `approval list` and `effect show` name it.
+pub(super) fn interrupt(run: RunId, approval: &Approval) -> String {
+    match approval.interrupt {
+        Interrupt::Review(op) => BoundaryId { run, op }.to_string(),
+        Interrupt::Doubt(claim) => claim.to_string(),
+    }
 }

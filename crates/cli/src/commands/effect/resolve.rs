@@ -37,6 +37,9 @@ pub(crate) struct Resolve {
     /// Who says so; the user of this terminal if absent
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
+    /// A role in which they do, for a retry of an effect that was reviewed; give it again for another
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
     /// Why
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
@@ -77,6 +80,7 @@ impl Resolve {
             interrupt: self.interrupt.or(effect.interrupt),
             how,
             actor: self.actor.unwrap_or_else(user).as_str().into(),
+            roles: self.roles.iter().map(|role| role.as_str().into()).collect(),
             note: self.note.as_deref().map(Into::into),
             request: new_request(screen.now()),
         };

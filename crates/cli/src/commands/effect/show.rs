@@ -3,7 +3,7 @@
 use abide_kernel::{EffectView, RunId};
 use clap::Args;
 
-use super::list::{document, tone};
+use super::list::{document, interrupt, tone};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::Globals;
 use crate::place::Place;
@@ -42,6 +42,18 @@ impl Show {
         }
         if let Some(interrupt) = effect.interrupt {
             fields.push(("interrupt", Cell::new(interrupt.to_string())));
+        }
+        if let Some(approval) = &effect.approval {
+            let note = approval.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+            let answered = interrupt(run, approval);
+            let text = format!("{} at {}{note} (interrupt {answered})", approval.actor, screen.time(approval.at));
+            fields.push(("approved by", Cell::new(text)));
+        }
+        if effect.failures > 0 {
+            fields.push(("failures", Cell::new(effect.failures.to_string())));
+        }
+        if let Some(retry_at) = effect.retry_at {
+            fields.push(("tried again", Cell::new(screen.time(retry_at))));
         }
         if let Some(value) = &effect.value {
             fields.push(("value", Cell::new(value.text())));

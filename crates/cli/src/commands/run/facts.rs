@@ -45,6 +45,10 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::Started(started) => say_started(started),
         Fact::Intended(intended) => say_intended(intended, at),
         Fact::Resulted(resulted) => say_resulted(run, resulted),
+        Fact::Retrying(retrying) => {
+            let key = run.and_then(|run| run.op(retrying.op)).map_or("an effect", |op| &*op.key);
+            format!("{key} failed: {}; tried again in {}", retrying.error, span(retrying.until.since(at)))
+        }
         Fact::Seen(seen) => {
             format!("{} was seen", run.and_then(|run| run.op(seen.op)).map_or("an entry", |op| &*op.key))
         }
@@ -150,7 +154,10 @@ fn say_manual(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
 fn say_intended(intended: &Intended, at: Timestamp) -> String {
     let key = &intended.key;
     match &intended.kind {
-        OpKind::Effect(effect) => format!("effect {key} begins ({})", effect.policy),
+        OpKind::Effect(effect) => {
+            let by = effect.approval.as_ref().map(|approval| format!(", approved by {}", approval.actor));
+            format!("effect {key} begins ({}{})", effect.policy, by.unwrap_or_default())
+        }
         OpKind::Timer { until } => format!("{key} waits {}", span(until.since(at))),
         OpKind::Signal { name, until: None } => format!("{key} waits for signal {name}"),
         OpKind::Signal { name, until: Some(until) } => {

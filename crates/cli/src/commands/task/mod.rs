@@ -6,6 +6,8 @@ mod list;
 mod release;
 mod show;
 
+pub(crate) use show::show_boundary;
+
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;

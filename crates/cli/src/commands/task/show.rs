@@ -26,43 +26,48 @@ pub(crate) struct Show {
 
 impl Show {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let screen = Screen::new(globals);
-        let found = people::show(&Place::of(globals)?, &self.id)?;
-        if !screen.is_text() {
-            screen.document(&found.json())?;
-            return Ok(Exit::Ok);
-        }
-        let payload = |payload: &Payload| Cell::new(cut(payload.text(), PAYLOAD_SHOWN));
-        let asked = &found.manual.asked;
-        let tone = if found.manual.end.is_none() { Tone::Waiting } else { Tone::Faint };
-        let mut fields = vec![
-            (asked.kind.name(), Cell::toned(found.id().to_string(), Tone::Strong)),
-            ("name", Cell::new(&*asked.key)),
-            ("standing", Cell::toned(found.standing(), tone)),
-            ("run", Cell::new(found.run.id.to_string())),
-            ("workflow", Cell::new(&*found.run.started.spec.workflow)),
-            ("step", Cell::new(&*asked.step)),
-            ("payload", payload(&asked.payload)),
-        ];
-        if !asked.roles.is_empty() {
-            fields.push(("roles", Cell::new(asked.roles.join(", "))));
-        }
-        if let Some(assignee) = &found.manual.assignee {
-            fields.push(("assignee", Cell::new(&**assignee)));
-        }
-        if let Some(until) = asked.until {
-            fields.push(("until", Cell::new(screen.time(until))));
-        }
-        if let Some(decided) = found.manual.decided() {
-            fields.push(("handed in", payload(&decided.payload)));
-        }
-        for event in &found.manual.events {
-            let by = event.actor.as_ref().map(|actor| format!(" by {actor}")).unwrap_or_default();
-            let to = event.to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
-            let note = event.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-            fields.push((event.kind.name(), Cell::new(format!("{}{to}{by}{note}", screen.time(event.at)))));
-        }
-        screen.fields(&fields)?;
-        Ok(Exit::Ok)
+        show_boundary(globals, &self.id)
     }
+}
+
+/// Prints a boundary, whatever its kind.
+pub(crate) fn show_boundary(globals: &Globals, id: &str) -> Outcome {
+    let screen = Screen::new(globals);
+    let found = people::show(&Place::of(globals)?, id)?;
+    if !screen.is_text() {
+        screen.document(&found.json())?;
+        return Ok(Exit::Ok);
+    }
+    let payload = |payload: &Payload| Cell::new(cut(payload.text(), PAYLOAD_SHOWN));
+    let asked = &found.manual.asked;
+    let tone = if found.manual.end.is_none() { Tone::Waiting } else { Tone::Faint };
+    let mut fields = vec![
+        (asked.kind.name(), Cell::toned(found.id().to_string(), Tone::Strong)),
+        ("name", Cell::new(&*asked.key)),
+        ("standing", Cell::toned(found.standing(), tone)),
+        ("run", Cell::new(found.run.id.to_string())),
+        ("workflow", Cell::new(&*found.run.started.spec.workflow)),
+        ("step", Cell::new(&*asked.step)),
+        ("payload", payload(&asked.payload)),
+    ];
+    if !asked.roles.is_empty() {
+        fields.push(("roles", Cell::new(asked.roles.join(", "))));
+    }
+    if let Some(assignee) = &found.manual.assignee {
+        fields.push(("assignee", Cell::new(&**assignee)));
+    }
+    if let Some(until) = asked.until {
+        fields.push(("until", Cell::new(screen.time(until))));
+    }
+    if let Some(decided) = found.manual.decided() {
+        fields.push(("handed in", payload(&decided.payload)));
+    }
+    for event in &found.manual.events {
+        let by = event.actor.as_ref().map(|actor| format!(" by {actor}")).unwrap_or_default();
+        let to = event.to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
+        let note = event.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+        fields.push((event.kind.name(), Cell::new(format!("{}{to}{by}{note}", screen.time(event.at)))));
+    }
+    screen.fields(&fields)?;
+    Ok(Exit::Ok)
 }
