@@ -15,6 +15,7 @@ mod payload;
 mod time;
 
 mod check;
+mod child;
 pub mod envelope;
 mod error;
 mod fact;
@@ -32,6 +33,7 @@ pub mod shard;
 pub mod thread;
 pub mod transition;
 
+pub use child::*;
 pub use error::ErrorInfo;
 pub use fact::*;
 pub use ids::*;

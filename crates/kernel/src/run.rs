@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use crate::outcome::{Consume, Join};
 use crate::spec::is_zero;
 use crate::{
-    Anomaly, ChildAnswer, Claimant, ErrorInfo, Fact, Fingerprint, Manual, Op, OpId, OpKind, Outcome, Payload,
-    RequestId, Rev, Row, RunId, Seq, Standing, Started, Status, Str, Timestamp, WakeReason,
+    Anomaly, Child, Claimant, ErrorInfo, Fact, Fingerprint, Manual, Op, OpId, OpKind, Outcome, Payload, RequestId, Rev,
+    Row, RunId, Seq, Standing, Started, Status, Str, Timestamp, WakeReason,
 };
 
 /// The version of the folded form of a run, as checkpoints keep it.
@@ -315,55 +315,6 @@ pub struct Dedup {
     pub request: RequestId,
     /// The signal's number.
     pub signal: u64,
-}
-
-/// A child, as its parent knows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Child {
-    /// Its id.
-    pub id: RunId,
-    /// Its key, for a child started inside a step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Str>,
-    /// Its workflow.
-    pub workflow: Str,
-    /// The canonical hash of its input.
-    pub input_hash: u64,
-    /// The step that started it.
-    pub step: Str,
-    /// The token of the barrier that waits for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub barrier: Option<u64>,
-    /// The entry of the ledger that waits for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub op: Option<OpId>,
-    /// The slot that admits it by its key, when that is not its own: word for it goes the same way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub admission: Option<u16>,
-    /// How it ended or was answered; absent while it is open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<ChildEnd>,
-}
-
-/// How a child ended, or why it never began.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChildEnd {
-    /// It was not inserted.
-    Answered(ChildAnswer),
-    /// It ended.
-    Ended {
-        /// How.
-        status: Status,
-        /// Its last state.
-        state: Payload,
-        /// Its result.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        result: Option<Payload>,
-        /// Its error.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Arc<ErrorInfo>>,
-    },
 }
 
 /// Who executed a step, and when that was recorded.
