@@ -101,6 +101,8 @@ pub enum Fact {
     Assigned(Box<Assigned>),
     /// A manual boundary was decided.
     Decided(Arc<Decided>),
+    /// A step published a state, for those who look at the run from outside.
+    Published(Published),
     /// An input contradicted the facts; it was recorded and not obeyed.
     Anomaly(Box<Anomaly>),
     /// The run's record was removed.
@@ -142,6 +144,7 @@ impl Fact {
             Self::Asked(_) => "asked",
             Self::Assigned(_) => "assigned",
             Self::Decided(_) => "decided",
+            Self::Published(_) => "published",
             Self::Anomaly(_) => "anomaly",
             Self::Purged => "purged",
             Self::Compacted(_) => "compacted",
@@ -487,6 +490,13 @@ pub struct Cancelling {
     /// Whether its open children end too.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cascade: bool,
+}
+
+/// A step published a state, for those who look at the run from outside.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// The state.
+    pub state: Payload,
 }
 
 /// A step took notice of an entry of its ledger that had ended without it.

@@ -47,8 +47,11 @@ pub struct Run {
     /// The workflow's first step, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_step: Option<Str>,
-    /// The user's state.
+    /// The user's state: what the next step is given. A function's is the input it began with.
     pub state: Payload,
+    /// The state that a function published last, for those who look at the run from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Payload>,
     /// Where it stands in its steps: one cursor for a machine or function, several for a graph.
     pub cursors: SmallVec<[Cursor; 1]>,
     /// How many claims were ever made on it.
@@ -423,6 +426,12 @@ impl Run {
             }
         }
         status
+    }
+
+    /// The state as it is seen from outside: what was published, or else what the next step is given.
+    #[must_use]
+    pub fn visible_state(&self) -> &Payload {
+        self.published.as_ref().unwrap_or(&self.state)
     }
 
     /// Whether all steps that `cursor` needs have finished.

@@ -117,6 +117,7 @@ pub fn threads(run: RunId, started: &Started, fact: &Fact) -> SmallVec<[Thread; 
         | Fact::Asked(_)
         | Fact::Assigned(_)
         | Fact::Decided(_)
+        | Fact::Published(_)
         | Fact::Anomaly(_) => (true, false, false),
     };
     if life {

@@ -458,6 +458,18 @@ impl FnCtx {
         }
     }
 
+    /// Sets the state that is seen from outside, by [`RunHandle::state`](crate::RunHandle::state) and `abide run show`. It
+    /// is written with what the function writes next, and is there for others when that is durable. A replay, which sets
+    /// it again, changes nothing.
+    ///
+    /// # Errors
+    /// When it has no JSON form, or is too large.
+    pub fn set_state<S: Serialize + ?Sized>(&self, state: &S) -> Result<(), StepError> {
+        let state = points::encode("the state", state).map_err(StepError::of)?;
+        self.inner.ledger.publish(state);
+        Ok(())
+    }
+
     /// Waits for a person to approve or reject. A run asks for one person at a time.
     #[track_caller]
     pub fn approval(&self, name: &str) -> ManualWait {

@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod asking;
 mod branches;
 mod client;
 mod context;

@@ -308,6 +308,8 @@ pub struct Dispatch {
     pub woken_by: Option<WakeReason>,
     /// The run's state.
     pub state: Payload,
+    /// The state that was published last.
+    pub published: Option<Payload>,
     /// The signals in its inbox.
     pub signals: Vec<Signal>,
     /// Its children.

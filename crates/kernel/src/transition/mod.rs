@@ -84,6 +84,7 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Asked(asked) => manual::apply_asked(run, asked, meta),
         Fact::Assigned(assigned) => manual::apply_assigned(run, assigned, meta),
         Fact::Decided(decided) => manual::apply_decided(run, decided, meta),
+        Fact::Published(published) => run.published = Some(published.state.clone()),
         Fact::Anomaly(anomaly) => anomaly::apply(run, anomaly, meta),
     }
 }
@@ -113,6 +114,10 @@ pub(crate) fn end(run: &Run, ended: Ended, transition: &mut Transition) {
             Fact::Completed(completed) => Some(&*completed.outcome),
             _ => None,
         });
+        let published = transition.facts.iter().rev().find_map(|fact| match fact {
+            Fact::Published(published) => Some(&published.state),
+            _ => None,
+        });
         let (result, error) = match completed {
             Some(crate::Outcome::Done { result }) => (Some(result.clone()), None),
             Some(crate::Outcome::Stop { error }) => (None, Some(Arc::new(error.clone()))),
@@ -123,7 +128,7 @@ pub(crate) fn end(run: &Run, ended: Ended, transition: &mut Transition) {
             ended: alloc::boxed::Box::new(crate::ChildEnded {
                 child: run.id,
                 status,
-                state: run.state.clone(),
+                state: published.unwrap_or_else(|| run.visible_state()).clone(),
                 result: ended.result.clone().or(result),
                 error: ended.error.clone().or(error),
             }),

@@ -12,8 +12,8 @@ use crate::limits::OPS_MAX;
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
     Cursor, Effect, EndedAt, ErrorInfo, Fact, Intended, ManualEnd, Meta, Moment, Op, OpEnd, OpId, OpKind, OpState,
-    Payload, Phase, Policy, Refusal, Resulted, Run, Seen, Signal, StartSpec, Str, Timestamp, TokenHash, WaitKind,
-    WakeReason,
+    Payload, Phase, Policy, Published, Refusal, Resulted, Run, Seen, Signal, StartSpec, Str, Timestamp, TokenHash,
+    WaitKind, WakeReason,
 };
 
 /// What a worker says when its step writes to the ledger.
@@ -59,6 +59,11 @@ pub enum Entry {
     Withdraw {
         /// The entry's number.
         op: OpId,
+    },
+    /// The step publishes a state, for those who look at the run from outside.
+    Publish {
+        /// The state.
+        state: Payload,
     },
 }
 
@@ -139,6 +144,7 @@ impl Writing<'_> {
             Entry::End { op, outcome, at } => self.end(*op, outcome, *at),
             Entry::See { op } => self.see(*op),
             Entry::Withdraw { op } => manual::withdraw(self.run, *op, self.transition),
+            Entry::Publish { state } => self.publish(state),
         }
     }
 
@@ -226,6 +232,12 @@ impl Writing<'_> {
         let intended = Intended { op, cursor: self.index, key: key.clone(), kind, input };
         self.transition.facts.push(Fact::Intended(Box::new(intended)));
         self.begun.push(op);
+        Ok(())
+    }
+
+    fn publish(&mut self, state: &Payload) -> Result<(), Refusal> {
+        check_payload("state", state)?;
+        self.transition.facts.push(Fact::Published(Published { state: state.clone() }));
         Ok(())
     }
 

@@ -112,6 +112,7 @@ pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
         fingerprint: spec.fingerprint,
         first_step: spec.steps.first().map(|planned| planned.step.clone()),
         state: spec.input.clone(),
+        published: None,
         cursors,
         claims: 0,
         signals: 0,

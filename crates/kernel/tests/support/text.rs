@@ -126,6 +126,7 @@ impl Aliases {
             Fact::Decided(decided) => {
                 format!("decided {} {} by {}", decided.op, decided.choice, decided.actor.as_deref().unwrap_or("nobody"))
             }
+            Fact::Published(published) => format!("published {}", published.state.text()),
             Fact::Anomaly(anomaly) => format!("anomaly {}", anomaly.kind),
             Fact::Purged => "purged".into(),
             Fact::Compacted(_) => "compacted".into(),

@@ -94,7 +94,7 @@ impl<T> Drive<T> {
 
     /// Hands the buffer over, to be written.
     fn submit(&mut self) {
-        let entries = std::mem::take(&mut self.ledger.state.lock().buffer);
+        let entries = self.ledger.state.lock().take_entries();
         if !entries.is_empty() {
             self.records.push(Box::pin(self.ledger.link.record(entries)));
         }
@@ -404,7 +404,7 @@ impl Ledger {
     }
 
     pub(crate) fn take_buffer(&self) -> Vec<Entry> {
-        std::mem::take(&mut self.state.lock().buffer)
+        self.state.lock().take_entries()
     }
 }
 

@@ -74,6 +74,10 @@ struct State {
     fresh: VecDeque<Local>,
     /// What is to be written.
     buffer: Vec<Entry>,
+    /// The state that the code set last, and the one that is recorded or on its way. Only the last one set counts when
+    /// something is written, so a replay that sets them all again writes nothing.
+    set: Option<Payload>,
+    published: Option<Payload>,
     /// Effects that want to begin.
     wanting: Vec<Local>,
     /// Effects whose calls are under way.
@@ -202,6 +206,8 @@ impl Ledger {
             replay: VecDeque::new(),
             fresh: VecDeque::new(),
             buffer: Vec::new(),
+            set: None,
+            published: dispatch.published.clone(),
             wanting: Vec::new(),
             calling: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -233,6 +239,11 @@ impl Ledger {
     /// Whether the code is being brought to where it was before.
     pub(crate) fn is_replaying(&self) -> bool {
         !self.state.lock().replay.is_empty()
+    }
+
+    /// Sets the state that is seen from outside. It is written with what is written next.
+    pub(crate) fn publish(&self, state: Payload) {
+        self.state.lock().set = Some(state);
     }
 
     /// Asks for a new beginning with this input.

@@ -75,6 +75,16 @@ impl State {
         self.fresh = fresh.into_iter().map(|(_, local)| local).collect();
     }
 
+    /// Takes what is to be written, with the state that the code has set since.
+    pub(super) fn take_entries(&mut self) -> Vec<Entry> {
+        let mut entries = std::mem::take(&mut self.buffer);
+        if let Some(state) = self.set.take().filter(|state| self.published.as_ref() != Some(state)) {
+            self.published = Some(state.clone());
+            entries.push(Entry::Publish { state });
+        }
+        entries
+    }
+
     pub(super) fn wait(&mut self, local: Local, waker: &Waker) {
         match self.waiting.get_mut(&local) {
             Some(known) => known.clone_from(waker),

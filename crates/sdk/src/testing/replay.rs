@@ -209,6 +209,7 @@ fn attempt(run: &Run, observer: Arc<dyn Observer>) -> Option<Attempt> {
         reclaims: cursor.reclaims,
         woken_by: Some(WakeReason::Ledger),
         state: run.state.clone(),
+        published: run.published.clone(),
         signals: run.inbox.clone(),
         children: run.children.clone(),
         ops: run.ops.clone(),

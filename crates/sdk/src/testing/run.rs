@@ -114,6 +114,20 @@ impl TestRun {
         shown.unwrap_or_else(|error| panic!("{} cannot be shown: {error}", self.alias()))
     }
 
+    /// Its state as it is seen from outside, once everything has happened that can happen now.
+    ///
+    /// # Panics
+    /// When it does not have the shape of `T`.
+    #[must_use]
+    pub fn state<T: DeserializeOwned>(&self) -> T {
+        self.engine.settle();
+        let state = self.engine.ask(|client| {
+            let run = client.run(self.id);
+            async move { run.state().await }
+        });
+        state.unwrap_or_else(|error| panic!("the state of {} cannot be read: {error}", self.alias()))
+    }
+
     /// Its status, once everything has happened that can happen now.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -94,6 +94,7 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::DeadLettered(dead) => format!("set aside as a dead letter: {}", dead.reason),
         Fact::Requeued(_) => "the dead letter was put back".into(),
         Fact::Asked(_) | Fact::Assigned(_) | Fact::Decided(_) => say_manual(run, fact, at),
+        Fact::Published(published) => format!("the state is {}", brief(&published.state)),
         Fact::Anomaly(anomaly) => format!("anomaly {}: {}", anomaly.kind, anomaly.detail),
         Fact::Purged => "its record was removed".into(),
         Fact::Compacted(whole) => match run {
