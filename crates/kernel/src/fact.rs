@@ -14,8 +14,8 @@ use crate::outcome::Consume;
 use crate::run::{Run, Wait};
 use crate::spec::is_zero;
 use crate::{
-    Asked, Assigned, ChildAnswered, ChildEnded, ChildStarted, Decided, ErrorInfo, Fingerprint, OpId, OpKind, Outcome,
-    Payload, RequestId, Rev, RunId, Seq, StartSpec, Status, Str, Timestamp, TokenHash,
+    Answered, Asked, Assigned, ChildAnswered, ChildEnded, ChildStarted, Decided, ErrorInfo, Fingerprint, OpId, OpKind,
+    Outcome, Payload, RequestId, Requested, Rev, RunId, Seq, StartSpec, Status, Str, Timestamp, TokenHash,
 };
 
 /// The version of the fact format written by this release.
@@ -103,6 +103,10 @@ pub enum Fact {
     Decided(Arc<Decided>),
     /// A step published a state, for those who look at the run from outside.
     Published(Published),
+    /// The run was asked to do something and to answer.
+    Requested(Box<Requested>),
+    /// The run answered.
+    Answered(Box<Answered>),
     /// An input contradicted the facts; it was recorded and not obeyed.
     Anomaly(Box<Anomaly>),
     /// The run's record was removed.
@@ -145,6 +149,8 @@ impl Fact {
             Self::Assigned(_) => "assigned",
             Self::Decided(_) => "decided",
             Self::Published(_) => "published",
+            Self::Requested(_) => "requested",
+            Self::Answered(_) => "answered",
             Self::Anomaly(_) => "anomaly",
             Self::Purged => "purged",
             Self::Compacted(_) => "compacted",
@@ -516,6 +522,8 @@ pub enum OpEnd {
     Error(Arc<ErrorInfo>),
     /// With the signal of this number, which leaves the inbox.
     Signal(u64),
+    /// With the update of this number.
+    Update(u64),
     /// Its instant came.
     Elapsed,
     /// Its child ended, as the fact before says.

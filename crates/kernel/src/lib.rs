@@ -27,6 +27,7 @@ mod retry;
 mod run;
 mod spec;
 mod status;
+mod update;
 
 pub mod explain;
 pub mod shard;
@@ -48,6 +49,7 @@ pub use shard::Shard;
 pub use spec::*;
 pub use status::{Status, StatusSet};
 pub use time::{Moment, Timestamp};
+pub use update::*;
 
 /// A shared, immutable piece of text: names, keys, owners.
 pub type Str = alloc::sync::Arc<str>;

@@ -12,7 +12,7 @@ use crate::outcome::{Consume, Join};
 use crate::spec::is_zero;
 use crate::{
     Anomaly, Child, Claimant, ErrorInfo, Fact, Fingerprint, Manual, Op, OpId, OpKind, Outcome, Payload, RequestId, Rev,
-    Row, RunId, Seq, Standing, Started, Status, Str, Timestamp, WakeReason,
+    Row, RunId, Seq, Standing, Started, Status, Str, Timestamp, Update, WakeReason,
 };
 
 /// The version of the folded form of a run, as checkpoints keep it.
@@ -72,6 +72,12 @@ pub struct Run {
     /// The last signal that a progressing step used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_signal: Option<u64>,
+    /// How many updates it was ever asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub updates_seen: u64,
+    /// What it was asked to do and has not answered, and the answers it gave last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub updates: Vec<Update>,
     /// Its children, in the order they were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Child>,
@@ -501,7 +507,7 @@ impl Run {
             let found = match &op.kind {
                 OpKind::Effect(_) if self.standing(id) == Some(Standing::InDoubt) => return Status::InDoubt,
                 OpKind::Effect(_) | OpKind::Timer { .. } => continue,
-                OpKind::Signal { .. } => Status::AwaitingSignal,
+                OpKind::Signal { .. } | OpKind::Update { .. } => Status::AwaitingSignal,
                 OpKind::Child { .. } => Status::AwaitingChildren,
                 OpKind::Manual { .. } => Status::AwaitingDecision,
             };

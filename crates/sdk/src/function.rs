@@ -21,6 +21,7 @@ use crate::control::{Control, Controls, Operation, Plan, PlanError};
 use crate::ledger::drive::{Drive, Driven};
 use crate::ledger::manual::{self, ManualWait, TaskWait};
 use crate::ledger::points::{self, Call, ChildCall, Effect, SignalWait};
+use crate::ledger::update::UpdateWait;
 use crate::ledger::{Ledger, Mode, Undo, UndoCall, moment};
 use crate::machine::Workflow;
 use crate::{Failure, StepError};
@@ -456,6 +457,41 @@ impl FnCtx {
             place: Location::caller(),
             payload: PhantomData,
         }
+    }
+
+    /// Waits to be asked for an update of this name: updates are taken one at a time, in the order they came. Answer what
+    /// this gives; whoever asked with [`RunHandle::update`](crate::RunHandle::update) waits for it.
+    ///
+    /// One whose input does not decode as `T` is rejected by itself, and the wait goes on.
+    ///
+    /// ```
+    /// use abide::testing::TestEngine;
+    /// use abide::{Failure, FnCtx, Function};
+    ///
+    /// let counter = Function::new("counter", async |ctx: FnCtx, mut count: u32| {
+    ///     while count < 10 {
+    ///         ctx.set_state(&count)?;
+    ///         let asked = ctx.update::<u32>("add").await?;
+    ///         match *asked.input() {
+    ///             0 => asked.reject("nothing to add"),
+    ///             some => {
+    ///                 count += some;
+    ///                 asked.answer(&count)?;
+    ///             }
+    ///         }
+    ///     }
+    ///     Ok::<_, Failure>(count)
+    /// });
+    /// let engine = TestEngine::new().register(counter);
+    /// let run = engine.start("counter", &0);
+    /// assert_eq!(run.update::<u32, _>("add", &4).unwrap(), 4);
+    /// assert!(run.update::<u32, _>("add", &0).unwrap_err().to_string().contains("nothing to add"));
+    /// assert_eq!(run.state::<u32>(), 4);
+    /// ```
+    #[track_caller]
+    pub fn update<T: DeserializeOwned + Send>(&self, name: &str) -> UpdateWait<T> {
+        let point = self.named(&format!("update {name}"));
+        UpdateWait::new(self.inner.ledger.clone(), point, name, Location::caller())
     }
 
     /// Sets the state that is seen from outside, by [`RunHandle::state`](crate::RunHandle::state) and `abide run show`. It

@@ -41,6 +41,7 @@ mod start;
 mod stepping;
 pub mod testing;
 
+pub use asking::AskUpdate;
 pub use client::Client;
 pub use context::{Child, Ctx};
 pub use control::{Control, Operation, Plan, PlanError};
@@ -50,6 +51,7 @@ pub use error::{ClientError, Failure, StartError, StepError};
 pub use function::{FnCtx, Function};
 pub use ledger::manual::{Decision, ManualWait, TaskWait};
 pub use ledger::points::{Boxed, Call, ChildCall, Effect, SignalWait, StartedChild};
+pub use ledger::update::{UpdateRequest, UpdateWait};
 pub use limit::Limit;
 pub use machine::{Machine, Workflow};
 pub use outcome::{

@@ -22,6 +22,7 @@ pub mod resolve;
 pub mod schedule;
 pub mod signal;
 pub mod start;
+pub mod update;
 pub mod wake;
 
 use alloc::sync::Arc;
@@ -85,6 +86,8 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Assigned(assigned) => manual::apply_assigned(run, assigned, meta),
         Fact::Decided(decided) => manual::apply_decided(run, decided, meta),
         Fact::Published(published) => run.published = Some(published.state.clone()),
+        Fact::Requested(requested) => update::apply_requested(run, requested, meta),
+        Fact::Answered(answered) => update::apply_answered(run, answered, meta),
         Fact::Anomaly(anomaly) => anomaly::apply(run, anomaly, meta),
     }
 }

@@ -7,13 +7,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, child, manual, wake};
+use super::{Transition, child, manual, update, wake};
 use crate::limits::OPS_MAX;
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
     Cursor, Effect, EndedAt, ErrorInfo, Fact, Intended, ManualEnd, Meta, Moment, Op, OpEnd, OpId, OpKind, OpState,
-    Payload, Phase, Policy, Published, Refusal, Resulted, Run, Seen, Signal, StartSpec, Str, Timestamp, TokenHash,
-    WaitKind, WakeReason,
+    Payload, Phase, Policy, Published, Refusal, Reply, Resulted, Run, Seen, Signal, StartSpec, Str, Timestamp,
+    TokenHash, WaitKind, WakeReason,
 };
 
 /// What a worker says when its step writes to the ledger.
@@ -55,10 +55,19 @@ pub enum Entry {
         /// The entry's number.
         op: OpId,
     },
-    /// The step does not wait for a person any more.
+    /// The step does not wait for a person, or for an update, any more.
     Withdraw {
         /// The entry's number.
         op: OpId,
+    },
+    /// The step answers an update.
+    Answer {
+        /// The entry that got it.
+        op: OpId,
+        /// What it answers.
+        reply: Reply,
+        /// Set when the code never got it, because it could not read it.
+        unread: bool,
     },
     /// The step publishes a state, for those who look at the run from outside.
     Publish {
@@ -78,6 +87,13 @@ pub enum Wanted {
     Timer(Moment),
     /// A wait for one signal.
     Signal {
+        /// Its name.
+        name: Str,
+        /// Until when.
+        deadline: Option<Moment>,
+    },
+    /// A wait for one update.
+    Update {
         /// Its name.
         name: Str,
         /// Until when.
@@ -143,7 +159,14 @@ impl Writing<'_> {
             Entry::Intend { op, .. } => Err(out_of_order(*op, self.next)),
             Entry::End { op, outcome, at } => self.end(*op, outcome, *at),
             Entry::See { op } => self.see(*op),
+            Entry::Withdraw { op } if update::is_wait(self.run, *op, self.transition) => {
+                update::withdraw(self.run, *op, self.transition);
+                Ok(())
+            }
             Entry::Withdraw { op } => manual::withdraw(self.run, *op, self.transition),
+            Entry::Answer { op, reply, unread } => {
+                update::answer(self.run, self.index, *op, reply, *unread, self.transition)
+            }
             Entry::Publish { state } => self.publish(state),
         }
     }
@@ -180,6 +203,11 @@ impl Writing<'_> {
                 let arrived = self.run.inbox.iter().find(waits).map(|signal| signal.id);
                 self.taken.extend(arrived);
                 arrived.map(OpEnd::Signal).or_else(|| until.filter(|until| *until <= now).map(|_| OpEnd::Elapsed))
+            }
+            Wanted::Update { name, deadline } => {
+                let (kind, end) = update::wait(self.run, name, *deadline, now, self.transition)?;
+                self.transition.facts.push(intended(kind));
+                end
             }
             Wanted::Child(spec) => {
                 spec.validate()?;
@@ -401,6 +429,7 @@ pub(super) fn apply_resulted(run: &mut Run, resulted: &Resulted, meta: Meta) {
             run.last_signal = Some(*id);
             OpState::Done { when, value }
         }
+        OpEnd::Update(id) => update::apply_given(run, resulted.op, *id, when),
         OpEnd::Child => child::op_state(run, resulted.op, when),
         OpEnd::Decision => manual::op_state(run, resulted.op, when),
         // Nobody waits for it: that its time is over is all that a replay could ask for.
@@ -409,7 +438,10 @@ pub(super) fn apply_resulted(run: &mut Run, resulted: &Resulted, meta: Meta) {
     };
     match &resulted.end {
         OpEnd::Elapsed => manual::close(run, Some(resulted.op), ManualEnd::TimedOut, meta),
-        OpEnd::Withdrawn => manual::close(run, Some(resulted.op), ManualEnd::Withdrawn, meta),
+        OpEnd::Withdrawn => {
+            update::apply_withdrawn(run, resulted.op);
+            manual::close(run, Some(resulted.op), ManualEnd::Withdrawn, meta);
+        }
         _ => {}
     }
     let reopened = state == OpState::Open;
@@ -446,6 +478,7 @@ pub fn describe(op: &Op) -> String {
         OpKind::Effect(effect) => format!("effect {:?} ({})", op.key, effect.policy),
         OpKind::Timer { .. } => format!("timer {:?}", op.key),
         OpKind::Signal { name, .. } => format!("wait {:?} for signal {name:?}", op.key),
+        OpKind::Update { name, .. } => format!("wait {:?} for update {name:?}", op.key),
         OpKind::Child { run } => format!("child {:?} ({run})", op.key),
         OpKind::Manual { kind, .. } => format!("{kind} {:?}", op.key),
     }

@@ -120,6 +120,8 @@ pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
         inbox: Vec::new(),
         dedup: Vec::new(),
         last_signal: None,
+        updates_seen: 0,
+        updates: Vec::new(),
         children: Vec::new(),
         manual: Arc::default(),
         ops: Arc::default(),

@@ -10,6 +10,7 @@ mod foreign;
 pub(crate) mod manual;
 pub(crate) mod points;
 mod state;
+pub(crate) mod update;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::Location;
@@ -136,6 +137,8 @@ struct Known {
     held: bool,
     /// Whether its future is gone, or has nothing more to wait for.
     released: bool,
+    /// Whether the update that it got is answered.
+    answered: bool,
 }
 
 impl Known {
@@ -152,6 +155,7 @@ enum LocalKind {
     Effect(Policy),
     Timer,
     Signal,
+    Update,
     Child,
     Manual,
 }
@@ -162,6 +166,7 @@ impl LocalKind {
             OpKind::Effect(effect) => Self::Effect(effect.policy),
             OpKind::Timer { .. } => Self::Timer,
             OpKind::Signal { .. } => Self::Signal,
+            OpKind::Update { .. } => Self::Update,
             OpKind::Child { .. } => Self::Child,
             OpKind::Manual { .. } => Self::Manual,
         }
@@ -172,6 +177,7 @@ impl LocalKind {
             Self::Effect(_) => "an effect",
             Self::Timer => "a timer",
             Self::Signal => "a wait for a signal",
+            Self::Update => "a wait for an update",
             Self::Child => "a child",
             Self::Manual => "a wait for a person",
         }
@@ -305,6 +311,7 @@ impl Ledger {
             Wanted::Effect(policy) | Wanted::Undo(policy) => LocalKind::Effect(*policy),
             Wanted::Timer(_) => LocalKind::Timer,
             Wanted::Signal { .. } => LocalKind::Signal,
+            Wanted::Update { .. } => LocalKind::Update,
             Wanted::Child(_) => LocalKind::Child,
             Wanted::Manual(_) => LocalKind::Manual,
         };
@@ -340,6 +347,7 @@ impl Ledger {
             reopens: false,
             held: false,
             released: false,
+            answered: false,
         });
         if !effect {
             state.write_intent(local, wanted.clone());

@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use abide_kernel::transition::record::{Entry, Wanted};
-use abide_kernel::{Op, OpId, OpState};
+use abide_kernel::{Op, OpId, OpKind, OpState};
 
 use super::{Known, Local, LocalKind, Mode, Name, State, child_of, overlapping};
 use crate::StepError;
@@ -26,6 +26,7 @@ impl State {
             reopens: false,
             held: false,
             released: false,
+            answered: matches!(op.kind, OpKind::Update { answered: true, .. }),
         });
         self.by_key.insert(op.key.clone(), local);
         self.number(id, local);

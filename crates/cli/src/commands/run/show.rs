@@ -211,6 +211,10 @@ fn holdings(screen: &Screen, run: &Run) -> Vec<Field> {
         let text = format!("{} {} {}", signal.name, screen.time(signal.at), cut(signal.payload.text(), PAYLOAD_SHOWN));
         fields.push(("in its inbox", Cell::new(text)));
     }
+    for update in run.updates.iter().filter(|update| update.reply().is_none()) {
+        let text = format!("{} {}", update.name, screen.time(update.at));
+        fields.push(("asked to", Cell::toned(text, Tone::Waiting)));
+    }
     for child in &run.children {
         fields.push(("child", child_cell(screen, child)));
     }
