@@ -461,6 +461,7 @@ fn ledger(run: &Run, cursor: &Cursor, since: &str, now: Timestamp) -> Explanatio
             | OpKind::Update { .. }
             | OpKind::Effect(_)
             | OpKind::Timer { .. }
+            | OpKind::Patch
             | OpKind::Manual { .. } => {}
         }
     }

@@ -149,6 +149,8 @@ pub enum OpKind {
         /// The child.
         run: RunId,
     },
+    /// A mark: the run goes the new way at an edit of its code.
+    Patch,
     /// A manual boundary: a wait for a person. What is asked is in [`Run::manual`].
     Manual {
         /// What kind of boundary.

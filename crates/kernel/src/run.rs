@@ -506,7 +506,7 @@ impl Run {
         for (id, op) in self.open_ops() {
             let found = match &op.kind {
                 OpKind::Effect(_) if self.standing(id) == Some(Standing::InDoubt) => return Status::InDoubt,
-                OpKind::Effect(_) | OpKind::Timer { .. } => continue,
+                OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Patch => continue,
                 OpKind::Signal { .. } | OpKind::Update { .. } => Status::AwaitingSignal,
                 OpKind::Child { .. } => Status::AwaitingChildren,
                 OpKind::Manual { .. } => Status::AwaitingDecision,

@@ -548,6 +548,18 @@ impl FnCtx {
         }
     }
 
+    /// Guards an edit that open runs must not meet half-way: true for a run that comes here for the first time, false for
+    /// one whose history has passed this point without it. What it said once it says in every replay, and at every place
+    /// of the same name in the same scope.
+    ///
+    /// Once no open run is older than the edit, remove the call and keep the new way: the mark that a run got is left
+    /// alone. See `docs/changing.md`.
+    #[track_caller]
+    #[must_use]
+    pub fn patched(&self, id: &str) -> bool {
+        self.inner.ledger.patched(&self.named(&format!("patch {id}")), Location::caller())
+    }
+
     /// Begins again from the first line with a new input and an empty ledger; the run keeps its identity. Return what
     /// this gives.
     ///

@@ -101,6 +101,11 @@ pub enum Wanted {
     },
     /// A child, and a wait for its end.
     Child(Box<StartSpec>),
+    /// A mark: the run goes the new way at an edit of its code.
+    Patch {
+        /// When, by the time that the code sees.
+        at: Timestamp,
+    },
     /// A manual boundary: a wait for a person.
     Manual(Box<manual::Asking>),
 }
@@ -215,6 +220,11 @@ impl Writing<'_> {
                 self.transition.facts.push(intended(OpKind::Child { run }));
                 None
             }
+            Wanted::Patch { at } => {
+                self.transition.facts.push(intended(OpKind::Patch));
+                self.transition.facts.push(marked(op, *at, now));
+                None
+            }
             Wanted::Manual(asking) => {
                 let asked = manual::ask(self.run, self.index, op, key, asking, now, self.transition)?;
                 let (kind, until) = (asked.kind, asked.until);
@@ -309,6 +319,12 @@ impl Writing<'_> {
     fn known(&self, op: OpId) -> Result<&Op, Refusal> {
         self.run.op(op).ok_or_else(|| out_of_order(op, self.next))
     }
+}
+
+/// A mark ends with its beginning, and its step has seen it.
+fn marked(op: OpId, at: Timestamp, now: Timestamp) -> Fact {
+    let end = OpEnd::Value(Payload::null());
+    Fact::Resulted(Box::new(Resulted { op, end, at: (at < now).then_some(at) }))
 }
 
 fn out_of_order(op: OpId, next: OpId) -> Refusal {
@@ -480,6 +496,7 @@ pub fn describe(op: &Op) -> String {
         OpKind::Signal { name, .. } => format!("wait {:?} for signal {name:?}", op.key),
         OpKind::Update { name, .. } => format!("wait {:?} for update {name:?}", op.key),
         OpKind::Child { run } => format!("child {:?} ({run})", op.key),
+        OpKind::Patch => format!("mark {:?}", op.key),
         OpKind::Manual { kind, .. } => format!("{kind} {:?}", op.key),
     }
 }

@@ -313,7 +313,12 @@ impl Ledger {
         let mut state = self.state.lock();
         let at_once = |local: &Local| match state.entries[*local].kind {
             LocalKind::Effect(policy) => policy == Policy::Pure || policy.intends_first(),
-            LocalKind::Timer | LocalKind::Signal | LocalKind::Update | LocalKind::Child | LocalKind::Manual => false,
+            LocalKind::Timer
+            | LocalKind::Signal
+            | LocalKind::Update
+            | LocalKind::Child
+            | LocalKind::Patch
+            | LocalKind::Manual => false,
         };
         if !state.wanting.iter().any(at_once) {
             return false;

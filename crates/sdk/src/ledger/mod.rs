@@ -8,6 +8,7 @@
 pub(crate) mod drive;
 mod foreign;
 pub(crate) mod manual;
+mod patch;
 pub(crate) mod points;
 mod state;
 pub(crate) mod update;
@@ -98,6 +99,8 @@ struct State {
     again: Option<Payload>,
     /// The run is being cancelled: its code is brought to where it was, and begins nothing new.
     winding_down: bool,
+    /// What was decided at edits of the code, by their names.
+    patches: HashMap<String, bool>,
     /// What undoes what was done, in the order it was registered.
     undos: Vec<Undo>,
     last_point: Option<(Str, &'static Location<'static>)>,
@@ -157,6 +160,7 @@ enum LocalKind {
     Signal,
     Update,
     Child,
+    Patch,
     Manual,
 }
 
@@ -168,6 +172,7 @@ impl LocalKind {
             OpKind::Signal { .. } => Self::Signal,
             OpKind::Update { .. } => Self::Update,
             OpKind::Child { .. } => Self::Child,
+            OpKind::Patch => Self::Patch,
             OpKind::Manual { .. } => Self::Manual,
         }
     }
@@ -179,6 +184,7 @@ impl LocalKind {
             Self::Signal => "a wait for a signal",
             Self::Update => "a wait for an update",
             Self::Child => "a child",
+            Self::Patch => "the mark of an edit",
             Self::Manual => "a wait for a person",
         }
     }
@@ -224,6 +230,7 @@ impl Ledger {
             fatal: None,
             again: None,
             winding_down: dispatch.cancelling,
+            patches: HashMap::new(),
             undos: Vec::new(),
             last_point: None,
         };
@@ -313,6 +320,7 @@ impl Ledger {
             Wanted::Signal { .. } => LocalKind::Signal,
             Wanted::Update { .. } => LocalKind::Update,
             Wanted::Child(_) => LocalKind::Child,
+            Wanted::Patch { .. } => LocalKind::Patch,
             Wanted::Manual(_) => LocalKind::Manual,
         };
         let effect = matches!(wanted, Wanted::Effect(_));

@@ -230,7 +230,9 @@ impl TestRun {
         let open = run.open_ops().filter_map(|(_, op)| match &op.kind {
             OpKind::Signal { name, .. } => Some(Message::Signal(name.to_string())),
             OpKind::Update { name, .. } => Some(Message::Update(name.to_string())),
-            OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Child { .. } | OpKind::Manual { .. } => None,
+            OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Child { .. } | OpKind::Patch | OpKind::Manual { .. } => {
+                None
+            }
         });
         let mut awaited: Vec<Message> = open.collect();
         for cursor in &run.cursors {

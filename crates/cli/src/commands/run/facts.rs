@@ -179,6 +179,7 @@ fn say_intended(intended: &Intended, at: Timestamp) -> String {
             format!("{key} waits for update {name}, at most {}", span(until.since(at)))
         }
         OpKind::Child { run } => format!("{key} waits for child {run}"),
+        OpKind::Patch => format!("goes the new way at {key}"),
         // The fact before has said what is asked.
         OpKind::Manual { .. } => String::new(),
     }
@@ -198,7 +199,9 @@ fn say_resolved(run: Option<&Run>, resolved: &Resolved) -> String {
 
 fn say_resulted(run: Option<&Run>, resulted: &Resulted) -> String {
     let key = run.and_then(|run| run.op(resulted.op)).map_or("an entry", |op| &*op.key);
+    let marks = run.and_then(|run| run.op(resulted.op)).is_some_and(|op| op.kind == OpKind::Patch);
     match &resulted.end {
+        OpEnd::Value(_) if marks => String::new(),
         OpEnd::Value(value) => format!("{key} returned {}", brief(value)),
         OpEnd::Error(error) => format!("{key} failed: {error}"),
         OpEnd::Signal(id) => format!("{key} got signal {id}"),
