@@ -26,7 +26,7 @@ fn help_shows_the_nouns_and_examples() {
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 31] = [
+    let verbs: [&[&str]; 32] = [
         &["effect", "list"],
         &["effect", "show"],
         &["effect", "resolve"],
@@ -37,6 +37,7 @@ fn every_verb_has_help_with_an_example() {
         &["run", "explain"],
         &["run", "start"],
         &["run", "signal"],
+        &["run", "update"],
         &["run", "resume"],
         &["run", "cancel"],
         &["run", "compact"],

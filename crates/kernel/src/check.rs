@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::{Cursor, OpState, Phase, Run, WaitKind, limits};
+use crate::{Cursor, Op, OpKind, OpState, Phase, Run, UpdateState, WaitKind, limits};
 
 impl Run {
     /// What must hold of every run after every transition. It is checked before anything is appended.
@@ -23,6 +23,7 @@ impl Run {
             self.check_cursor(cursor)?;
         }
         self.check_manual()?;
+        self.check_updates()?;
         if self.end.is_none()
             && !self.is_reservation()
             && self.cursors.iter().all(|c| matches!(c.phase, Phase::Finished { .. } | Phase::Closed))
@@ -46,6 +47,30 @@ impl Run {
         }
         if self.op(op).is_none_or(|entry| entry.state != OpState::Open) {
             return Err(format!("boundary {op} is open, but its entry of the ledger is not"));
+        }
+        Ok(())
+    }
+
+    /// An update waits only where nobody waits for it, and one that was given is with a wait that got it.
+    fn check_updates(&self) -> Result<(), String> {
+        for update in &self.updates {
+            match update.state {
+                UpdateState::Waiting { .. } => {
+                    let waits = |op: &Op| matches!(&op.kind, OpKind::Update { name, .. } if *name == update.name);
+                    let current =
+                        |op: &Op| self.cursors.get(usize::from(op.cursor)).is_some_and(|at| at.visit == op.visit);
+                    if self.end.is_none() && self.open_ops().any(|(_, op)| waits(op) && current(op)) {
+                        return Err(format!("the run waits for update {}, which waits for it", update.id));
+                    }
+                }
+                // Its entry may be forgotten with the visit that it was of.
+                UpdateState::Given { op }
+                    if self.op(op).is_some_and(|op| !matches!(op.state, OpState::Done { .. })) =>
+                {
+                    return Err(format!("update {} is with entry {op}, which did not get it", update.id));
+                }
+                UpdateState::Given { .. } | UpdateState::Answered { .. } => {}
+            }
         }
         Ok(())
     }

@@ -112,6 +112,8 @@ pub enum Reason {
     NotYetEligible(Timestamp),
     /// It waits for a signal of one of these names.
     WaitingForSignal(Vec<Str>),
+    /// It waits to be asked for one of these updates.
+    WaitingForUpdate(Vec<Str>),
     /// It sleeps.
     Sleeping(Timestamp),
     /// It waits for these children.
@@ -149,6 +151,7 @@ impl Reason {
             Self::BackingOff(_) => "backing_off",
             Self::NotYetEligible(_) => "not_yet_eligible",
             Self::WaitingForSignal(_) => "waiting_for_signal",
+            Self::WaitingForUpdate(_) => "waiting_for_update",
             Self::Sleeping(_) => "sleeping",
             Self::WaitingForChildren(_) => "waiting_for_children",
             Self::AwaitingDecision(_) => "awaiting_decision",
@@ -447,21 +450,34 @@ fn ledger(run: &Run, cursor: &Cursor, since: &str, now: Timestamp) -> Explanatio
     if let Some(manual) = run.boundary() {
         return decision::explain(run, manual, now);
     }
-    let mut signals = Vec::new();
+    let (mut signals, mut updates) = (Vec::new(), Vec::new());
     let mut children = Vec::new();
     for (_, op) in run.open_ops() {
         match &op.kind {
             OpKind::Signal { name, .. } if !signals.contains(name) => signals.push(name.clone()),
             OpKind::Child { run } => children.push(*run),
-            OpKind::Signal { .. } | OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Manual { .. } => {}
+            OpKind::Update { name, .. } if !updates.contains(name) => updates.push(name.clone()),
+            OpKind::Signal { .. }
+            | OpKind::Update { .. }
+            | OpKind::Effect(_)
+            | OpKind::Timer { .. }
+            | OpKind::Patch
+            | OpKind::Manual { .. } => {}
         }
     }
     let due = run.open_ops().filter_map(|(_, op)| op.due()).min();
     let until = due.map_or(String::new(), |due| format!(", for {} more at the longest", duration(due.since(now))));
-    if !signals.is_empty() {
-        let actions: Vec<String> = signals.iter().map(|name| format!("abide run signal {} {name}", run.id)).collect();
-        let sentence = format!("{at} waits for signal {} since {since}{until}", signals.join(" or "));
-        return told(Reason::WaitingForSignal(signals), sentence, actions);
+    if !signals.is_empty() || !updates.is_empty() {
+        let told_of = |what: &str, names: &[Str]| (!names.is_empty()).then(|| format!("{what} {}", names.join(" or ")));
+        let awaited: Vec<String> =
+            [told_of("signal", &signals), told_of("update", &updates)].into_iter().flatten().collect();
+        let sentence = format!("{at} waits for {} since {since}{until}", awaited.join(" or "));
+        let signal = signals.iter().map(|name| format!("abide run signal {} {name}", run.id));
+        let update = updates.iter().map(|name| format!("abide run update {} {name}", run.id));
+        let actions: Vec<String> = signal.chain(update).collect();
+        let none = signals.is_empty();
+        let reason = if none { Reason::WaitingForUpdate(updates) } else { Reason::WaitingForSignal(signals) };
+        return told(reason, sentence, actions);
     }
     if !children.is_empty() {
         let actions: Vec<String> = children.iter().take(5).map(|child| format!("abide run explain {child}")).collect();

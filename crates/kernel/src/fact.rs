@@ -14,8 +14,8 @@ use crate::outcome::Consume;
 use crate::run::{Run, Wait};
 use crate::spec::is_zero;
 use crate::{
-    Asked, Assigned, Decided, ErrorInfo, Fingerprint, OpId, OpKind, Outcome, Payload, RequestId, Retrying, Rev, RunId,
-    Seq, StartSpec, Status, Str, Timestamp, TokenHash,
+    Answered, Asked, Assigned, ChildAnswered, ChildEnded, ChildStarted, Decided, ErrorInfo, Fingerprint, OpId, OpKind,
+    Outcome, Payload, RequestId, Requested, Retrying, Rev, RunId, Seq, StartSpec, Status, Str, Timestamp, TokenHash,
 };
 
 /// The version of the fact format written by this release.
@@ -103,6 +103,12 @@ pub enum Fact {
     Assigned(Box<Assigned>),
     /// A manual boundary was decided.
     Decided(Arc<Decided>),
+    /// A step published a state, for those who look at the run from outside.
+    Published(Published),
+    /// The run was asked to do something and to answer.
+    Requested(Box<Requested>),
+    /// The run answered.
+    Answered(Box<Answered>),
     /// An input contradicted the facts; it was recorded and not obeyed.
     Anomaly(Box<Anomaly>),
     /// The run's record was removed.
@@ -145,6 +151,9 @@ impl Fact {
             Self::Asked(_) => "asked",
             Self::Assigned(_) => "assigned",
             Self::Decided(_) => "decided",
+            Self::Published(_) => "published",
+            Self::Requested(_) => "requested",
+            Self::Answered(_) => "answered",
             Self::Anomaly(_) => "anomaly",
             Self::Purged => "purged",
             Self::Compacted(_) => "compacted",
@@ -391,74 +400,6 @@ pub enum WakeReason {
     Ledger,
 }
 
-/// A child was asked for.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ChildStarted {
-    /// The child.
-    pub child: RunId,
-    /// Its key, for a child started inside a step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Str>,
-    /// Its workflow.
-    pub workflow: Str,
-    /// Its version.
-    pub version: u32,
-    /// The canonical hash of its input.
-    pub input_hash: u64,
-    /// The step that started it.
-    pub step: Str,
-    /// The attempt's number within its cursor.
-    pub turn: u32,
-    /// The token of the join barrier that waits for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub barrier: Option<u64>,
-    /// The entry of the ledger that waits for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub op: Option<OpId>,
-    /// The slot that admits it by its key, when that is not its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub admission: Option<u16>,
-    /// Anything the one who started it wants to keep.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<Payload>,
-}
-
-/// A child that was asked for exists already, or was refused.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ChildAnswered {
-    /// The child asked for.
-    pub child: RunId,
-    /// Why it was not inserted.
-    pub answer: ChildAnswer,
-}
-
-/// Why a child that was asked for was not inserted.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChildAnswer {
-    /// The run that has its key.
-    Existing(RunId),
-    /// The reason.
-    Rejected(Str),
-}
-
-/// A child ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ChildEnded {
-    /// The child.
-    pub child: RunId,
-    /// How it ended.
-    pub status: Status,
-    /// Its last state.
-    pub state: Payload,
-    /// Its result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Payload>,
-    /// Its error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Arc<ErrorInfo>>,
-}
-
 /// The run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ended {
@@ -560,6 +501,13 @@ pub struct Cancelling {
     pub cascade: bool,
 }
 
+/// A step published a state, for those who look at the run from outside.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Published {
+    /// The state.
+    pub state: Payload,
+}
+
 /// A step took notice of an entry of its ledger that had ended without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
@@ -577,6 +525,8 @@ pub enum OpEnd {
     Error(Arc<ErrorInfo>),
     /// With the signal of this number, which leaves the inbox.
     Signal(u64),
+    /// With the update of this number.
+    Update(u64),
     /// Its instant came.
     Elapsed,
     /// Its child ended, as the fact before says.

@@ -15,6 +15,7 @@ mod payload;
 mod time;
 
 mod check;
+mod child;
 mod effect;
 pub mod envelope;
 mod error;
@@ -27,12 +28,14 @@ mod retry;
 mod run;
 mod spec;
 mod status;
+mod update;
 
 pub mod explain;
 pub mod shard;
 pub mod thread;
 pub mod transition;
 
+pub use child::*;
 pub use effect::*;
 pub use error::ErrorInfo;
 pub use fact::*;
@@ -48,6 +51,7 @@ pub use shard::Shard;
 pub use spec::*;
 pub use status::{Status, StatusSet};
 pub use time::{Moment, Timestamp};
+pub use update::*;
 
 /// A shared, immutable piece of text: names, keys, owners.
 pub type Str = alloc::sync::Arc<str>;

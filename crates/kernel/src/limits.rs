@@ -10,6 +10,10 @@ pub const PAYLOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const INBOX_SIGNALS_MAX: usize = 10_000;
 /// How many deduplication keys a run remembers; the oldest is forgotten first.
 pub const DEDUP_KEYS_MAX: usize = 1_024;
+/// Most updates that may wait for one run's answer.
+pub const UPDATES_MAX: usize = 1_000;
+/// How many answers to updates a run remembers; the oldest is forgotten first.
+pub const ANSWERS_MAX: usize = 256;
 /// Most children one run may have.
 pub const CHILDREN_MAX: usize = 10_000;
 /// Most names one await may listen to.

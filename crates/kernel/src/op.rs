@@ -133,11 +133,24 @@ pub enum OpKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
     },
+    /// A wait for one update: something the run is asked to do, and answers.
+    Update {
+        /// Its name.
+        name: Str,
+        /// Wait until this instant at the latest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
+        /// Whether the code has answered what it got.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        answered: bool,
+    },
     /// A child, and a wait for its end.
     Child {
         /// The child.
         run: RunId,
     },
+    /// A mark: the run goes the new way at an edit of its code.
+    Patch,
     /// A manual boundary: a wait for a person. What is asked is in [`Run::manual`].
     Manual {
         /// What kind of boundary.
@@ -295,7 +308,10 @@ impl Op {
     pub fn due(&self) -> Option<Timestamp> {
         match (&self.state, &self.kind) {
             (OpState::Open, OpKind::Timer { until }) => Some(*until),
-            (OpState::Open, OpKind::Signal { until, .. } | OpKind::Manual { until, .. }) => *until,
+            (
+                OpState::Open,
+                OpKind::Signal { until, .. } | OpKind::Update { until, .. } | OpKind::Manual { until, .. },
+            ) => *until,
             (OpState::Open, OpKind::Effect(effect)) => effect.retries.as_ref()?.until,
             _ => None,
         }

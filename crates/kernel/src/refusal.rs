@@ -206,6 +206,15 @@ pub enum Refusal {
         /// The roles asked for.
         roles: Vec<Str>,
     },
+    /// The run ended without answering the update.
+    Unanswered {
+        /// The run.
+        run: RunId,
+        /// The update's name.
+        name: Str,
+        /// How the run ended.
+        status: Status,
+    },
     /// There is no such dead letter: it was put back or discarded, or never was.
     NoLetter {
         /// The dead letter asked for.
@@ -261,6 +270,7 @@ impl Refusal {
             Self::DecisionLate { .. } => "decision_late",
             Self::NotAssignee { .. } => "not_assignee",
             Self::WrongRole { .. } => "wrong_role",
+            Self::Unanswered { .. } => "unanswered",
             Self::NoLetter { .. } => "no_letter",
             Self::Corrupt { .. } => "corrupt",
             Self::Unknown => "unknown",
@@ -393,6 +403,9 @@ impl fmt::Display for Refusal {
             | Self::DecisionLate { .. }
             | Self::NotAssignee { .. }
             | Self::WrongRole { .. } => self.fmt_manual(f),
+            Self::Unanswered { run, name, status } => {
+                write!(f, "{run} ended as {status} without answering update {name:?}; look at its result and error")
+            }
             Self::NoLetter { letter } => {
                 write!(f, "there is no dead letter {letter}: it was put back or discarded, or never was")
             }

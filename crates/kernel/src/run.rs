@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use crate::outcome::{Consume, Join};
 use crate::spec::is_zero;
 use crate::{
-    Anomaly, ChildAnswer, Claimant, ErrorInfo, Fact, Fingerprint, Manual, Op, OpId, OpKind, Outcome, Payload,
-    RequestId, Rev, Row, RunId, Seq, Standing, Started, Status, Str, Timestamp, WakeReason,
+    Anomaly, Child, Claimant, ErrorInfo, Fact, Fingerprint, Manual, Op, OpId, OpKind, Outcome, Payload, RequestId, Rev,
+    Row, RunId, Seq, Standing, Started, Status, Str, Timestamp, Update, WakeReason,
 };
 
 /// The version of the folded form of a run, as checkpoints keep it.
@@ -47,8 +47,11 @@ pub struct Run {
     /// The workflow's first step, once known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_step: Option<Str>,
-    /// The user's state.
+    /// The user's state: what the next step is given. A function's is the input it began with.
     pub state: Payload,
+    /// The state that a function published last, for those who look at the run from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Payload>,
     /// Where it stands in its steps: one cursor for a machine or function, several for a graph.
     pub cursors: SmallVec<[Cursor; 1]>,
     /// How many claims were ever made on it.
@@ -69,6 +72,12 @@ pub struct Run {
     /// The last signal that a progressing step used up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_signal: Option<u64>,
+    /// How many updates it was ever asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub updates_seen: u64,
+    /// What it was asked to do and has not answered, and the answers it gave last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub updates: Vec<Update>,
     /// Its children, in the order they were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Child>,
@@ -317,55 +326,6 @@ pub struct Dedup {
     pub signal: u64,
 }
 
-/// A child, as its parent knows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Child {
-    /// Its id.
-    pub id: RunId,
-    /// Its key, for a child started inside a step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Str>,
-    /// Its workflow.
-    pub workflow: Str,
-    /// The canonical hash of its input.
-    pub input_hash: u64,
-    /// The step that started it.
-    pub step: Str,
-    /// The token of the barrier that waits for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub barrier: Option<u64>,
-    /// The entry of the ledger that waits for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub op: Option<OpId>,
-    /// The slot that admits it by its key, when that is not its own: word for it goes the same way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub admission: Option<u16>,
-    /// How it ended or was answered; absent while it is open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<ChildEnd>,
-}
-
-/// How a child ended, or why it never began.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChildEnd {
-    /// It was not inserted.
-    Answered(ChildAnswer),
-    /// It ended.
-    Ended {
-        /// How.
-        status: Status,
-        /// Its last state.
-        state: Payload,
-        /// Its result.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        result: Option<Payload>,
-        /// Its error.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        error: Option<Arc<ErrorInfo>>,
-    },
-}
-
 /// Who executed a step, and when that was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Executed {
@@ -474,6 +434,12 @@ impl Run {
         status
     }
 
+    /// The state as it is seen from outside: what was published, or else what the next step is given.
+    #[must_use]
+    pub fn visible_state(&self) -> &Payload {
+        self.published.as_ref().unwrap_or(&self.state)
+    }
+
     /// Whether all steps that `cursor` needs have finished.
     #[must_use]
     pub fn needs_met(&self, cursor: &Cursor) -> bool {
@@ -540,8 +506,8 @@ impl Run {
         for (id, op) in self.open_ops() {
             let found = match &op.kind {
                 OpKind::Effect(_) if self.standing(id) == Some(Standing::InDoubt) => return Status::InDoubt,
-                OpKind::Effect(_) | OpKind::Timer { .. } => continue,
-                OpKind::Signal { .. } => Status::AwaitingSignal,
+                OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Patch => continue,
+                OpKind::Signal { .. } | OpKind::Update { .. } => Status::AwaitingSignal,
                 OpKind::Child { .. } => Status::AwaitingChildren,
                 OpKind::Manual { .. } => Status::AwaitingDecision,
             };

@@ -118,6 +118,9 @@ pub fn threads(run: RunId, started: &Started, fact: &Fact) -> SmallVec<[Thread; 
         | Fact::Asked(_)
         | Fact::Assigned(_)
         | Fact::Decided(_)
+        | Fact::Published(_)
+        | Fact::Requested(_)
+        | Fact::Answered(_)
         | Fact::Anomaly(_) => (true, false, false),
     };
     if life {

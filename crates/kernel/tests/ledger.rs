@@ -256,6 +256,23 @@ fn entries_of_a_step_that_was_left_are_forgotten() {
     check::check(&world);
 }
 
+/// AB-5: the mark of an edit ends with its beginning, at the time that the code saw, and its step has seen it: a replay
+/// takes it in its order, and the code's time does not move by it.
+#[test]
+fn a_mark_takes_no_time() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    let at = world.now;
+    world.tick(100);
+    recorded(&record(&mut world, run, vec![intend(1, "patch edit", Wanted::Patch { at })]));
+    let shown = show(&mut world, run);
+    let when = shown.op(1).and_then(|op| op.state.when()).expect("it has ended");
+    assert_eq!((when.at, when.ended, when.seen), (at, 1, 1));
+    assert!(shown.open.is_empty());
+    refused(&record(&mut world, run, vec![intend(1, "patch edit", Wanted::Patch { at })]), "invalid");
+    check::check(&world);
+}
+
 /// A refusal of what the ledger cannot hold says what was expected.
 #[test]
 fn what_the_ledger_cannot_hold_is_refused() {

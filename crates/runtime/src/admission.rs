@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::{Arc, Weak};
 
-use abide_kernel::shard::{Answer, Command, Ticket};
+use abide_kernel::shard::{Answer, Command, Ticket, Told};
 use abide_kernel::{Refusal, RequestId, RunId, Slot, Timestamp};
 use abide_store::Fault;
 
@@ -44,7 +44,7 @@ pub fn new_request(now: Timestamp) -> RequestId {
     RequestId::new(now, u128::from_le_bytes(bytes))
 }
 
-/// Someone who waits for a run's end, perhaps for months, and may give up: then nothing is kept of them.
+/// Someone who waits for a run's end or answer, perhaps for months, and may give up: then nothing is kept of them.
 struct Watch {
     shared: Weak<Shared>,
     run: RunId,
@@ -72,7 +72,7 @@ impl Shared {
     ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
         let now = self.clock.now();
         let watched = match &command {
-            Command::Watch { run } => Some(*run),
+            Command::Watch { run } | Command::Update { run, told: Told::Answered, .. } => Some(*run),
             _ => None,
         };
         let recorded = matches!(command, Command::Record { .. });

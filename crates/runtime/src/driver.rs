@@ -252,6 +252,13 @@ impl Engine {
         &self.shared.programs.definitions
     }
 
+    /// Whether the program of this name and version lives by its ledger, as functions do; `None` when it is not
+    /// registered here.
+    #[must_use]
+    pub fn replays(&self, workflow: &Str, version: u32) -> Option<bool> {
+        self.shared.programs.find(workflow, version).map(|program| program.replays())
+    }
+
     /// The current instant by the engine's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {

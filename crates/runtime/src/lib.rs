@@ -35,6 +35,6 @@ pub use config::{Config, Pool};
 pub use driver::{Engine, OpenError, Stopped};
 pub use inspection::Metrics;
 pub use observer::{Beginning, Instead, Observer};
-pub use program::{Attempt, AttemptLink, Notifier, Program, Verdict};
+pub use program::{Attempt, AttemptLink, Life, Notifier, Program, Verdict};
 pub use rest::Rest;
 pub use snapshot::Snapshot;

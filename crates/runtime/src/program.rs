@@ -135,7 +135,16 @@ pub(crate) enum Way {
     /// To the engine that dispatched it.
     Engine(Arc<Shared>),
     /// Nowhere: the attempt shows what the code would do, and nothing comes of it.
-    Nowhere { now: Timestamp, observer: Arc<dyn Observer> },
+    Nowhere { now: Timestamp, observer: Arc<dyn Observer>, life: Life },
+}
+
+/// Which life of a run an attempt without an engine repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// One that goes on: what the code does beyond what is recorded is new.
+    Open,
+    /// One that is over: its code has been wherever it comes.
+    Over,
 }
 
 /// What an attempt is told while it executes.
@@ -180,8 +189,8 @@ impl AttemptLink {
     /// A link that leads nowhere: what is written to it is never answered, and the time stands still. A program that is
     /// executed with it shows what it would do next, and nothing comes of it.
     #[must_use]
-    pub fn detached(claim: ClaimId, now: Timestamp, observer: Arc<dyn Observer>) -> Self {
-        Self { way: Way::Nowhere { now, observer }, claim, token: TokenHash(0), news: Arc::default() }
+    pub fn detached(claim: ClaimId, now: Timestamp, observer: Arc<dyn Observer>, life: Life) -> Self {
+        Self { way: Way::Nowhere { now, observer, life }, claim, token: TokenHash(0), news: Arc::default() }
     }
 
     /// Who is told of the attempt's effects.
@@ -191,6 +200,12 @@ impl AttemptLink {
             Way::Engine(shared) => shared.observer.as_ref(),
             Way::Nowhere { observer, .. } => Some(observer),
         }
+    }
+
+    /// Whether the attempt repeats a life that is over, in which nothing is new.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self.way, Way::Nowhere { life: Life::Over, .. })
     }
 
     async fn ask(&self, command: Command) -> Result<Answer, Unanswered> {

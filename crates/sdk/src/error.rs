@@ -135,6 +135,26 @@ pub enum ClientError {
         /// Its error.
         error: Box<ErrorInfo>,
     },
+    /// The run said no to an update. Asking again with the same key gets the same answer.
+    #[error("{run} rejected update {name:?}: {error}")]
+    UpdateRejected {
+        /// The run.
+        run: RunId,
+        /// The update's name.
+        name: String,
+        /// Why.
+        error: Box<ErrorInfo>,
+    },
+    /// The run's workflow cannot answer.
+    #[error(
+        "{run} is a run of the machine {workflow:?}, and only functions take updates; send it a signal, and read its state"
+    )]
+    NoUpdates {
+        /// The run.
+        run: RunId,
+        /// Its workflow.
+        workflow: String,
+    },
     /// A value could not be encoded or decoded.
     #[error("{what}: {source}")]
     Codec {

@@ -21,6 +21,7 @@ use crate::control::{Control, Controls, Operation, Plan, PlanError};
 use crate::ledger::drive::{Drive, Driven};
 use crate::ledger::manual::{self, ManualWait, TaskWait};
 use crate::ledger::points::{self, Call, ChildCall, Effect, SignalWait};
+use crate::ledger::update::UpdateWait;
 use crate::ledger::{Ledger, Mode, Undo, UndoCall, moment};
 use crate::machine::Workflow;
 use crate::{Failure, StepError};
@@ -449,6 +450,53 @@ impl FnCtx {
         }
     }
 
+    /// Waits to be asked for an update of this name: updates are taken one at a time, in the order they came. Answer what
+    /// this gives; whoever asked with [`RunHandle::update`](crate::RunHandle::update) waits for it.
+    ///
+    /// One whose input does not decode as `T` is rejected by itself, and the wait goes on.
+    ///
+    /// ```
+    /// use abide::testing::TestEngine;
+    /// use abide::{Failure, FnCtx, Function};
+    ///
+    /// let counter = Function::new("counter", async |ctx: FnCtx, mut count: u32| {
+    ///     while count < 10 {
+    ///         ctx.set_state(&count)?;
+    ///         let asked = ctx.update::<u32>("add").await?;
+    ///         match *asked.input() {
+    ///             0 => asked.reject("nothing to add"),
+    ///             some => {
+    ///                 count += some;
+    ///                 asked.answer(&count)?;
+    ///             }
+    ///         }
+    ///     }
+    ///     Ok::<_, Failure>(count)
+    /// });
+    /// let engine = TestEngine::new().register(counter);
+    /// let run = engine.start("counter", &0);
+    /// assert_eq!(run.update::<u32, _>("add", &4).unwrap(), 4);
+    /// assert!(run.update::<u32, _>("add", &0).unwrap_err().to_string().contains("nothing to add"));
+    /// assert_eq!(run.state::<u32>(), 4);
+    /// ```
+    #[track_caller]
+    pub fn update<T: DeserializeOwned + Send>(&self, name: &str) -> UpdateWait<T> {
+        let point = self.named(&format!("update {name}"));
+        UpdateWait::new(self.inner.ledger.clone(), point, name, Location::caller())
+    }
+
+    /// Sets the state that is seen from outside, by [`RunHandle::state`](crate::RunHandle::state) and `abide run show`. It
+    /// is written with what the function writes next, and is there for others when that is durable. A replay, which sets
+    /// it again, changes nothing.
+    ///
+    /// # Errors
+    /// When it has no JSON form, or is too large.
+    pub fn set_state<S: Serialize + ?Sized>(&self, state: &S) -> Result<(), StepError> {
+        let state = points::encode("the state", state).map_err(StepError::of)?;
+        self.inner.ledger.publish(state);
+        Ok(())
+    }
+
     /// Waits for a person to approve or reject. A run asks for one person at a time.
     #[track_caller]
     pub fn approval(&self, name: &str) -> ManualWait {
@@ -489,6 +537,18 @@ impl FnCtx {
             place: Location::caller(),
             result: PhantomData,
         }
+    }
+
+    /// Guards an edit that open runs must not meet half-way: true for a run that comes here for the first time, false for
+    /// one whose history has passed this point without it. What it said once it says in every replay, and at every place
+    /// of the same name in the same scope.
+    ///
+    /// Once no open run is older than the edit, remove the call and keep the new way: the mark that a run got is left
+    /// alone. See `docs/changing.md`.
+    #[track_caller]
+    #[must_use]
+    pub fn patched(&self, id: &str) -> bool {
+        self.inner.ledger.patched(&self.named(&format!("patch {id}")), Location::caller())
     }
 
     /// Begins again from the first line with a new input and an empty ledger; the run keeps its identity. Return what

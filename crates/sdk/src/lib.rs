@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod asking;
 mod branches;
 mod client;
 mod context;
@@ -40,6 +41,7 @@ mod start;
 mod stepping;
 pub mod testing;
 
+pub use asking::AskUpdate;
 pub use client::Client;
 pub use context::{Child, Ctx};
 pub use control::{Control, Operation, Plan, PlanError};
@@ -51,6 +53,7 @@ pub use ledger::answer::{Answer, InFunction, InStep};
 pub use ledger::manual::{Decision, ManualWait, TaskWait};
 pub use ledger::points::{Boxed, Call, ChildCall, Effect, SignalWait, StartedChild};
 pub use ledger::review::{Rejection, Review};
+pub use ledger::update::{UpdateRequest, UpdateWait};
 pub use limit::Limit;
 pub use machine::{Machine, Workflow};
 pub use outcome::{

@@ -182,6 +182,7 @@ impl Shard {
             reclaims: at.reclaims,
             woken_by: at.woken_by,
             state: run.state.clone(),
+            published: run.published.clone(),
             signals: run.inbox.clone(),
             children: run.children.clone(),
             ops: run.ops.clone(),

@@ -8,11 +8,11 @@ use alloc::vec::Vec;
 use crate::envelope::{DeadEnvelope, Envelope};
 use crate::transition::{
     child::StartingChild, complete::Completing, fail::Failing, manual, record::Recording, resolve::Resolving, signal,
-    start::StartAnswer,
+    start::StartAnswer, update,
 };
 use crate::{
-    Child, ClaimId, ErrorInfo, LetterId, Op, OpId, Payload, Refusal, RequestId, Rev, Row, Run, RunId, Scheduled, Seq,
-    ShardEpoch, ShardId, Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
+    Child, ClaimId, ErrorInfo, LetterId, Op, OpId, Payload, Refusal, Reply, RequestId, Rev, Row, Run, RunId, Scheduled,
+    Seq, ShardEpoch, ShardId, Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
 };
 
 /// A caller's mark on a command, given back with its answer.
@@ -39,6 +39,15 @@ pub enum Command {
         run: RunId,
         /// What is sent.
         sent: Box<signal::Sent>,
+    },
+    /// Ask a run to do something.
+    Update {
+        /// The run.
+        run: RunId,
+        /// What is asked.
+        asked: Box<update::Requesting>,
+        /// When the caller is told.
+        told: Told,
     },
     /// Decide what a run asks of a person.
     Decide {
@@ -194,6 +203,7 @@ impl Command {
         match self {
             Self::Start { .. } | Self::Unflushed | Self::Settle { .. } => None,
             Self::Signal { run, .. }
+            | Self::Update { run, .. }
             | Self::Decide { run, .. }
             | Self::Assign { run, .. }
             | Self::Complete { run, .. }
@@ -217,6 +227,15 @@ impl Command {
     }
 }
 
+/// When the caller of an update is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// When the update is accepted.
+    Accepted,
+    /// When the run has answered it, or has ended.
+    Answered,
+}
+
 /// What becomes of an envelope that was set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settling {
@@ -233,6 +252,10 @@ pub enum Answer {
     Started(StartAnswer),
     /// To a signal.
     Signalled(signal::Accepted),
+    /// To an update that is accepted.
+    Requested(update::Accepted),
+    /// To an update: what the run answered.
+    Answered(Reply),
     /// To a heartbeat: when the lease ends now.
     Extended {
         /// When.
@@ -308,6 +331,8 @@ pub struct Dispatch {
     pub woken_by: Option<WakeReason>,
     /// The run's state.
     pub state: Payload,
+    /// The state that was published last.
+    pub published: Option<Payload>,
     /// The signals in its inbox.
     pub signals: Vec<Signal>,
     /// Its children.

@@ -2,13 +2,38 @@
 
 use alloc::boxed::Box;
 
-use super::{Answer, Command, Ending, Shard, Ticket};
+use super::{Answer, Command, Ending, Shard, Ticket, Told};
 use crate::transition::child::StartingChild;
 use crate::transition::{
     Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, manual, purge, record,
-    recover, resolve, schedule, signal, wake,
+    recover, resolve, schedule, signal, update, wake,
 };
-use crate::{Fact, Facts, Refusal, Row, Run, RunId, TokenHash, TurnRef};
+use crate::{Fact, Facts, Refusal, Row, Run, RunId, TokenHash, TurnRef, Update};
+
+/// What someone waits for who watches a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// Its end.
+    End,
+    /// Its answer to this update.
+    Update(u64),
+}
+
+impl Watched {
+    /// What the one who waits is told, if it has come.
+    pub(super) fn answer(self, run: &Run) -> Option<Answer> {
+        let update = match self {
+            Self::End => return run.end.as_ref().map(|_| Answer::Ended(Box::new(ending(run)))),
+            Self::Update(id) => run.update(id),
+        };
+        if let Some(reply) = update.and_then(Update::reply) {
+            return Some(Answer::Answered(reply.clone()));
+        }
+        let name = update.map(|update| update.name.clone()).unwrap_or_default();
+        let status = run.end.as_ref()?.status;
+        Some(Answer::Refused(Refusal::Unanswered { run: run.id, name, status }))
+    }
+}
 
 /// How a run ended, for those who wait for it.
 pub(super) fn ending(run: &Run) -> Ending {
@@ -38,6 +63,7 @@ impl Shard {
             }
             Command::Fail { failing, .. } => fail::decide(run, &failing, &self.config.node, now),
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
+            Command::Update { asked, told, .. } => return self.execute_update(ticket, id, &asked, told),
             Command::Heartbeat { claim, token } => return self.execute_heartbeat(ticket, id, claim.number, token),
             Command::Record { recording, .. } => record::decide(run, &recording, now),
             Command::Decide { deciding, .. } => manual::decide(run, &deciding, now),
@@ -172,7 +198,25 @@ impl Shard {
             let ended = Box::new(ending(&resident.run));
             self.answer(ticket, Answer::Ended(ended));
         } else if let Some(ticket) = ticket {
-            self.watchers.entry(id).or_default().push(ticket);
+            self.watchers.entry(id).or_default().push((ticket, Watched::End));
+        }
+    }
+
+    fn execute_update(&mut self, ticket: Option<Ticket>, id: RunId, asked: &update::Requesting, told: Told) {
+        let Some(resident) = self.runs.get(&id) else {
+            return;
+        };
+        match (update::decide(&resident.run, asked), told, ticket) {
+            (Ok((accepted, transition)), Told::Answered, Some(ticket)) => {
+                self.transact(id, transition);
+                self.watchers.entry(id).or_default().push((ticket, Watched::Update(accepted.update)));
+                self.settle_watchers(id);
+            }
+            (Ok((accepted, transition)), _, _) => {
+                self.transact(id, transition);
+                self.answer(ticket, Answer::Requested(accepted));
+            }
+            (Err(refusal), _, _) => self.answer(ticket, Answer::Refused(refusal)),
         }
     }
 

@@ -89,7 +89,7 @@ pub struct Shard {
     keys: Map<String, RunId>,
     recent: Recent,
     workers: Vec<Worker>,
-    watchers: Map<RunId, Vec<Ticket>>,
+    watchers: Map<RunId, Vec<(Ticket, execute::Watched)>>,
     /// Starts that wait for a run in another shard to begin, by the record that holds their key.
     beginning: Map<RunId, Vec<(Ticket, Answer)>>,
 
@@ -274,7 +274,7 @@ impl Shard {
             tickets.extend(waiting.into_iter().filter_map(|waiting| waiting.ticket));
         }
         for (_, waiting) in self.watchers.drain() {
-            tickets.extend(waiting);
+            tickets.extend(waiting.into_iter().map(|(ticket, _)| ticket));
         }
         for (_, waiting) in self.beginning.drain() {
             tickets.extend(waiting.into_iter().map(|(ticket, _)| ticket));
@@ -319,10 +319,10 @@ impl Shard {
         Unflushed { records, gone }
     }
 
-    /// Whoever asked with this ticket to be told of the run's end no longer wants to know.
+    /// Whoever asked with this ticket to be told of the run's end, or of its answer, no longer wants to know.
     pub fn unwatch(&mut self, run: RunId, ticket: Ticket) {
         if let Some(tickets) = self.watchers.get_mut(&run) {
-            tickets.retain(|watching| *watching != ticket);
+            tickets.retain(|(watching, _)| *watching != ticket);
             if tickets.is_empty() {
                 self.watchers.remove(&run);
             }

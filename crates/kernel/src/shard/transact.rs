@@ -151,7 +151,7 @@ impl Shard {
         }
         self.find_orphans();
         self.settle_key(id);
-        self.settle_end(id);
+        self.settle_watchers(id);
     }
 
     /// Takes a run out of the ready work, because it leaves the shard.
@@ -194,20 +194,35 @@ impl Shard {
         }
     }
 
-    fn settle_end(&mut self, id: RunId) {
+    /// Tells those who watch the run what they wait for, if it has come.
+    pub(super) fn settle_watchers(&mut self, id: RunId) {
         if self.watchers.is_empty() {
             return;
         }
         let Some(resident) = self.runs.get(&id) else {
             return;
         };
-        if resident.run.end.is_some()
-            && let Some(tickets) = self.watchers.remove(&id)
-        {
-            let ending = super::execute::ending(&resident.run);
-            for ticket in tickets {
-                self.answer(Some(ticket), super::Answer::Ended(Box::new(ending.clone())));
+        let run = &resident.run;
+        // Most rows of most runs say nothing that anybody waits for.
+        if run.end.is_none() && run.updates.is_empty() {
+            return;
+        }
+        let Some(watching) = self.watchers.get_mut(&id) else {
+            return;
+        };
+        let mut told = alloc::vec::Vec::new();
+        watching.retain(|(ticket, watched)| match watched.answer(run) {
+            Some(answer) => {
+                told.push((*ticket, answer));
+                false
             }
+            None => true,
+        });
+        if watching.is_empty() {
+            self.watchers.remove(&id);
+        }
+        for (ticket, answer) in told {
+            self.answer(Some(ticket), answer);
         }
     }
 
@@ -242,9 +257,12 @@ impl Shard {
         let facts = self.batch.rows.last().map_or(&[][..], |row| &row.facts);
         let news = facts.iter().filter_map(|fact| match fact {
             Fact::Resulted(resulted) => match resulted.end {
-                OpEnd::Signal(_) | OpEnd::Elapsed | OpEnd::Child | OpEnd::Decision | OpEnd::Reopened => {
-                    Some(resulted.op)
-                }
+                OpEnd::Signal(_)
+                | OpEnd::Update(_)
+                | OpEnd::Elapsed
+                | OpEnd::Child
+                | OpEnd::Decision
+                | OpEnd::Reopened => Some(resulted.op),
                 OpEnd::Value(_) | OpEnd::Error(_) | OpEnd::Withdrawn => None,
             },
             Fact::Intended(intended) if matches!(intended.kind, OpKind::Child { .. }) => Some(intended.op),

@@ -22,6 +22,7 @@ pub mod resolve;
 pub mod schedule;
 pub mod signal;
 pub mod start;
+pub mod update;
 pub mod wake;
 
 use alloc::sync::Arc;
@@ -85,6 +86,9 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Asked(asked) => manual::apply_asked(run, asked, meta),
         Fact::Assigned(assigned) => manual::apply_assigned(run, assigned, meta),
         Fact::Decided(decided) => manual::apply_decided(run, decided, meta),
+        Fact::Published(published) => run.published = Some(published.state.clone()),
+        Fact::Requested(requested) => update::apply_requested(run, requested, meta),
+        Fact::Answered(answered) => update::apply_answered(run, answered, meta),
         Fact::Anomaly(anomaly) => anomaly::apply(run, anomaly, meta),
     }
 }
@@ -114,6 +118,10 @@ pub(crate) fn end(run: &Run, ended: Ended, transition: &mut Transition) {
             Fact::Completed(completed) => Some(&*completed.outcome),
             _ => None,
         });
+        let published = transition.facts.iter().rev().find_map(|fact| match fact {
+            Fact::Published(published) => Some(&published.state),
+            _ => None,
+        });
         let (result, error) = match completed {
             Some(crate::Outcome::Done { result }) => (Some(result.clone()), None),
             Some(crate::Outcome::Stop { error }) => (None, Some(Arc::new(error.clone()))),
@@ -124,7 +132,7 @@ pub(crate) fn end(run: &Run, ended: Ended, transition: &mut Transition) {
             ended: alloc::boxed::Box::new(crate::ChildEnded {
                 child: run.id,
                 status,
-                state: run.state.clone(),
+                state: published.unwrap_or_else(|| run.visible_state()).clone(),
                 result: ended.result.clone().or(result),
                 error: ended.error.clone().or(error),
             }),

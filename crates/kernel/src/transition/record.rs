@@ -7,13 +7,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, child, manual, wake};
+use super::{Transition, child, manual, update, wake};
 use crate::limits::OPS_MAX;
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
     Cursor, Effect, EndedAt, ErrorInfo, Fact, Intended, ManualEnd, Meta, Moment, Op, OpEnd, OpId, OpKind, OpState,
-    Payload, Phase, Policy, Refusal, Resulted, Retries, Retrying, Run, Seen, Signal, StartSpec, Str, Timestamp,
-    TokenHash, WaitKind, WakeReason,
+    Payload, Phase, Policy, Published, Refusal, Reply, Resulted, Retries, Retrying, Run, Seen, Signal, StartSpec, Str,
+    Timestamp, TokenHash, WaitKind, WakeReason,
 };
 
 /// What a worker says when its step writes to the ledger.
@@ -64,10 +64,24 @@ pub enum Entry {
         /// The entry's number.
         op: OpId,
     },
-    /// The step does not wait for a person any more.
+    /// The step does not wait for a person, or for an update, any more.
     Withdraw {
         /// The entry's number.
         op: OpId,
+    },
+    /// The step answers an update.
+    Answer {
+        /// The entry that got it.
+        op: OpId,
+        /// What it answers.
+        reply: Reply,
+        /// Set when the code never got it, because it could not read it.
+        unread: bool,
+    },
+    /// The step publishes a state, for those who look at the run from outside.
+    Publish {
+        /// The state.
+        state: Payload,
     },
 }
 
@@ -94,8 +108,20 @@ pub enum Wanted {
         /// Until when.
         deadline: Option<Moment>,
     },
+    /// A wait for one update.
+    Update {
+        /// Its name.
+        name: Str,
+        /// Until when.
+        deadline: Option<Moment>,
+    },
     /// A child, and a wait for its end.
     Child(Box<StartSpec>),
+    /// A mark: the run goes the new way at an edit of its code.
+    Patch {
+        /// When, by the time that the code sees.
+        at: Timestamp,
+    },
     /// A manual boundary: a wait for a person.
     Manual(Box<manual::Asking>),
 }
@@ -158,7 +184,15 @@ impl Writing<'_> {
             Entry::End { op, outcome, at } => self.end(*op, outcome, *at),
             Entry::Again { op, error, delay_ms } => self.again(*op, error, *delay_ms),
             Entry::See { op } => self.see(*op),
+            Entry::Withdraw { op } if update::is_wait(self.run, *op, self.transition) => {
+                update::withdraw(self.run, *op, self.transition);
+                Ok(())
+            }
             Entry::Withdraw { op } => manual::withdraw(self.run, *op, self.transition),
+            Entry::Answer { op, reply, unread } => {
+                update::answer(self.run, self.index, *op, reply, *unread, self.transition)
+            }
+            Entry::Publish { state } => self.publish(state),
         }
     }
 
@@ -199,10 +233,20 @@ impl Writing<'_> {
                 self.taken.extend(arrived);
                 arrived.map(OpEnd::Signal).or_else(|| until.filter(|until| *until <= now).map(|_| OpEnd::Elapsed))
             }
+            Wanted::Update { name, deadline } => {
+                let (kind, end) = update::wait(self.run, name, *deadline, now, self.transition)?;
+                self.transition.facts.push(intended(kind));
+                end
+            }
             Wanted::Child(spec) => {
                 spec.validate()?;
                 let run = child::begin_op(self.run, self.index, op, key, spec, now, self.transition)?;
                 self.transition.facts.push(intended(OpKind::Child { run }));
+                None
+            }
+            Wanted::Patch { at } => {
+                self.transition.facts.push(intended(OpKind::Patch));
+                self.transition.facts.push(marked(op, *at, now));
                 None
             }
             Wanted::Manual(asking) => {
@@ -250,6 +294,12 @@ impl Writing<'_> {
         let intended = Intended { op, cursor: self.index, key: key.clone(), kind, input };
         self.transition.facts.push(Fact::Intended(Box::new(intended)));
         self.begun.push(op);
+        Ok(())
+    }
+
+    fn publish(&mut self, state: &Payload) -> Result<(), Refusal> {
+        check_payload("state", state)?;
+        self.transition.facts.push(Fact::Published(Published { state: state.clone() }));
         Ok(())
     }
 
@@ -321,6 +371,12 @@ impl Writing<'_> {
     fn known(&self, op: OpId) -> Result<&Op, Refusal> {
         self.run.op(op).ok_or_else(|| out_of_order(op, self.next))
     }
+}
+
+/// A mark ends with its beginning, and its step has seen it.
+fn marked(op: OpId, at: Timestamp, now: Timestamp) -> Fact {
+    let end = OpEnd::Value(Payload::null());
+    Fact::Resulted(Box::new(Resulted { op, end, at: (at < now).then_some(at) }))
 }
 
 fn out_of_order(op: OpId, next: OpId) -> Refusal {
@@ -447,6 +503,7 @@ pub(super) fn apply_resulted(run: &mut Run, resulted: &Resulted, meta: Meta) {
             run.last_signal = Some(*id);
             OpState::Done { when, value }
         }
+        OpEnd::Update(id) => update::apply_given(run, resulted.op, *id, when),
         OpEnd::Child => child::op_state(run, resulted.op, when),
         OpEnd::Decision => manual::op_state(run, resulted.op, when),
         // Nobody waits for it: that its time is over is all that a replay could ask for.
@@ -455,7 +512,10 @@ pub(super) fn apply_resulted(run: &mut Run, resulted: &Resulted, meta: Meta) {
     };
     match &resulted.end {
         OpEnd::Elapsed => manual::close(run, Some(resulted.op), ManualEnd::TimedOut, meta),
-        OpEnd::Withdrawn => manual::close(run, Some(resulted.op), ManualEnd::Withdrawn, meta),
+        OpEnd::Withdrawn => {
+            update::apply_withdrawn(run, resulted.op);
+            manual::close(run, Some(resulted.op), ManualEnd::Withdrawn, meta);
+        }
         _ => {}
     }
     let reopened = state == OpState::Open;
@@ -505,7 +565,9 @@ pub fn describe(op: &Op) -> String {
         OpKind::Effect(effect) => format!("effect {:?} ({})", op.key, effect.policy),
         OpKind::Timer { .. } => format!("timer {:?}", op.key),
         OpKind::Signal { name, .. } => format!("wait {:?} for signal {name:?}", op.key),
+        OpKind::Update { name, .. } => format!("wait {:?} for update {name:?}", op.key),
         OpKind::Child { run } => format!("child {:?} ({run})", op.key),
+        OpKind::Patch => format!("mark {:?}", op.key),
         OpKind::Manual { kind, .. } => format!("{kind} {:?}", op.key),
     }
 }

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use abide_kernel::shard::{Command, Output};
+use abide_kernel::shard::{Command, Output, Told};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
+use abide_kernel::transition::record::{Entry, Recording, Wanted};
 use abide_kernel::transition::signal::Sent;
+use abide_kernel::transition::update::Requesting;
 use abide_kernel::{
     ChildSpec, ClaimId, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome, Payload, PlannedStep,
-    RequestId, RetryPolicy, RunId, Scheduled, StartSpec, Status, StatusSet, Str, Timestamp, TokenHash, UniqueKey,
+    Reply, RequestId, RetryPolicy, RunId, Scheduled, StartSpec, Status, StatusSet, Str, Timestamp, TokenHash,
+    UniqueKey,
 };
 
 use super::text::Aliases;
@@ -229,6 +232,8 @@ impl Script {
                 }),
             },
             "signal" => self.signal(run, line),
+            "update" => self.update(run, line),
+            "record" => recording(run, number, token, line),
             "cancel" => Command::Cancel {
                 run,
                 request: self.named_request(line),
@@ -236,15 +241,7 @@ impl Script {
                 reason: Arc::new(ErrorInfo::terminal("cancelled", "by a person")),
             },
             "wake" => Command::Wake { run, token: line.word(2).parse().expect("a token") },
-            "schedule" => Command::Schedule {
-                run,
-                intent: Scheduled {
-                    cursor: 0,
-                    turn: line.word(2).parse().expect("a turn"),
-                    step: line.words.get(3).map(|step| (*step).into()),
-                    visible_at: line.number("at").map(|ms| BASE.after(ms)),
-                },
-            },
+            "schedule" => schedule(run, line),
             "notified" => Command::Notified { run, cursor: 0, turn: line.word(2).parse().expect("a turn") },
             "requeue" => Command::Requeue { run },
             "discard" => Command::Discard { run },
@@ -265,7 +262,7 @@ impl Script {
             consume: if line.options.contains_key("consume") { Consume::ByName } else { Consume::Presented },
             error: line.options.get("handled").map(|code| Arc::new(ErrorInfo::retryable(code, "handled"))),
             compact_after: line.number("compact"),
-            entries: Vec::new(),
+            entries: entries(line),
         }
     }
 
@@ -278,6 +275,19 @@ impl Script {
                 dedup: line.options.get("dedup").map(|key| (*key).into()),
                 request: self.named_request(line),
             }),
+        }
+    }
+
+    fn update(&mut self, run: RunId, line: &Line<'_>) -> Command {
+        Command::Update {
+            run,
+            asked: Box::new(Requesting {
+                name: line.word(2).into(),
+                input: json(line.words.get(3)),
+                dedup: line.options.get("dedup").map(|key| (*key).into()),
+                request: self.named_request(line),
+            }),
+            told: if line.has("accepted") { Told::Accepted } else { Told::Answered },
         }
     }
 
@@ -317,12 +327,54 @@ impl Script {
                 deadline,
                 state: Payload::parse("{}").expect("json"),
             },
+            "suspend" => Outcome::Suspend { seen: line.number("seen").unwrap_or(0) },
             "done" => Outcome::Done { result: json(line.words.get(3)) },
             "stop" => Outcome::Stop { error: ErrorInfo::terminal(line.word(3), "it was stopped") },
             "continue" => Outcome::ContinueAsNew { input: json(line.words.get(3)) },
             other => panic!("no such outcome: {other}"),
         }
     }
+}
+
+fn schedule(run: RunId, line: &Line<'_>) -> Command {
+    let intent = Scheduled {
+        cursor: 0,
+        turn: line.word(2).parse().expect("a turn"),
+        step: line.words.get(3).map(|step| (*step).into()),
+        visible_at: line.number("at").map(|ms| BASE.after(ms)),
+    };
+    Command::Schedule { run, intent }
+}
+
+fn recording(run: RunId, claim: u32, token: TokenHash, line: &Line<'_>) -> Command {
+    Command::Record { run, recording: Box::new(Recording { claim, token, entries: entries(line) }) }
+}
+
+/// What a step writes to the ledger, each as one word: `wait:1:name` for an update, `mark:1:edit`, `see:1`, `withdraw:1`,
+/// `answer:1:json`, `reject:1:reason`, `unread:1:reason`, `publish:json`.
+fn entries(line: &Line<'_>) -> Vec<Entry> {
+    line.words.iter().filter_map(|word| entry(word)).collect()
+}
+
+fn entry(word: &str) -> Option<Entry> {
+    let (what, rest) = word.split_once(':')?;
+    if what == "publish" {
+        return Some(Entry::Publish { state: json(Some(&rest)) });
+    }
+    let (op, rest) = rest.split_once(':').unwrap_or((rest, ""));
+    let op = op.parse().ok()?;
+    let intend = |what: Wanted| Entry::Intend { op, key: format!("{op} {rest}").into(), input: 0, what };
+    let rejected = || Reply::Rejected(Arc::new(ErrorInfo::terminal("rejected", rest)));
+    Some(match what {
+        "wait" => intend(Wanted::Update { name: rest.into(), deadline: None }),
+        "mark" => intend(Wanted::Patch { at: BASE }),
+        "see" => Entry::See { op },
+        "withdraw" => Entry::Withdraw { op },
+        "answer" => Entry::Answer { op, reply: Reply::Value(json(Some(&rest))), unread: false },
+        "reject" => Entry::Answer { op, reply: rejected(), unread: false },
+        "unread" => Entry::Answer { op, reply: rejected(), unread: true },
+        _ => return None,
+    })
 }
 
 fn join_of(text: &str) -> Join {

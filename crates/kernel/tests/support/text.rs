@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use abide_kernel::shard::{Answer, Dispatch, Output};
 use abide_kernel::transition::start::StartAnswer;
-use abide_kernel::{After, ChildAnswer, ChildEnd, Fact, Phase, Row, Run, RunId, Started, Timestamp, WaitKind};
+use abide_kernel::{
+    After, ChildAnswer, ChildEnd, Fact, OpEnd, Phase, Reply, Resulted, Row, Run, RunId, Started, Timestamp, WaitKind,
+};
 
 use super::BASE;
 
@@ -115,7 +117,7 @@ impl Aliases {
             Fact::DeadLettered(dead) => format!("{}dead letter {}", at(dead.cursor), dead.reason.code),
             Fact::Requeued(cursor) => format!("{}requeued", at(cursor.cursor)),
             Fact::Intended(intended) => format!("{}intended {} {}", at(intended.cursor), intended.op, intended.key),
-            Fact::Resulted(resulted) => format!("resulted {}", resulted.op),
+            Fact::Resulted(resulted) => ended_op(resulted),
             Fact::Retrying(retrying) => format!("retrying {} at {}", retrying.op, time(retrying.until)),
             Fact::Seen(seen) => format!("seen {}", seen.op),
             Fact::Resolved(resolved) => format!("resolved {} by {}", resolved.op, resolved.actor),
@@ -127,6 +129,9 @@ impl Aliases {
             Fact::Decided(decided) => {
                 format!("decided {} {} by {}", decided.op, decided.choice, decided.actor.as_deref().unwrap_or("nobody"))
             }
+            Fact::Published(published) => format!("published {}", published.state.text()),
+            Fact::Requested(asked) => format!("requested {} {}", asked.update, asked.name),
+            Fact::Answered(answered) => format!("answered {} {}", answered.update, reply(&answered.reply)),
             Fact::Anomaly(anomaly) => format!("anomaly {}", anomaly.kind),
             Fact::Purged => "purged".into(),
             Fact::Compacted(_) => "compacted".into(),
@@ -176,6 +181,9 @@ impl Aliases {
                 format!("signal {} (duplicate)", accepted.signal)
             }
             Answer::Signalled(accepted) => format!("signal {}", accepted.signal),
+            Answer::Requested(accepted) if accepted.duplicate => format!("update {} (duplicate)", accepted.update),
+            Answer::Requested(accepted) => format!("update {}", accepted.update),
+            Answer::Answered(answer) => format!("answered {}", reply(answer)),
             Answer::Extended { lease_until } => format!("lease until {}", time(*lease_until)),
             Answer::Recorded { duplicate: true, .. } => "nothing new".into(),
             Answer::Recorded { rev, .. } => format!("recorded rev {}", rev.0),
@@ -193,7 +201,7 @@ impl Aliases {
     }
 
     fn run(&self, run: &Run) -> String {
-        let mut text = format!("{} {} state {}", self.of(run.id), run.status(), run.state.text());
+        let mut text = format!("{} {} state {}", self.of(run.id), run.status(), run.visible_state().text());
         for cursor in &run.cursors {
             let step = cursor.step.as_deref().unwrap_or("(first)");
             text.push_str(&format!(", {step} {} attempt {}", phase(&cursor.phase), cursor.retries + cursor.reclaims));
@@ -244,6 +252,13 @@ impl Aliases {
     }
 }
 
+fn reply(reply: &Reply) -> String {
+    match reply {
+        Reply::Value(value) => value.text().to_owned(),
+        Reply::Rejected(error) => format!("rejected {error}"),
+    }
+}
+
 pub fn time(at: Timestamp) -> String {
     format!("{:+}", at.0 - BASE.0)
 }
@@ -279,5 +294,13 @@ fn phase(phase: &Phase) -> &'static str {
         Phase::DeadLettered(_) => "dead",
         Phase::Finished { .. } => "finished",
         Phase::Closed => "closed",
+    }
+}
+
+fn ended_op(resulted: &Resulted) -> String {
+    match resulted.end {
+        OpEnd::Update(update) => format!("resulted {} with update {update}", resulted.op),
+        OpEnd::Withdrawn => format!("withdrawn {}", resulted.op),
+        _ => format!("resulted {}", resulted.op),
     }
 }

@@ -97,7 +97,7 @@ impl<T> Drive<T> {
 
     /// Hands the buffer over, to be written.
     fn submit(&mut self) {
-        let entries = std::mem::take(&mut self.ledger.state.lock().buffer);
+        let entries = self.ledger.state.lock().take_entries();
         if !entries.is_empty() {
             self.records.push(Box::pin(self.ledger.link.record(entries)));
         }
@@ -323,7 +323,12 @@ impl Ledger {
         let mut state = self.state.lock();
         let at_once = |local: &Local| match state.entries[*local].kind {
             LocalKind::Effect(policy) => policy == Policy::Pure || policy.intends_first(),
-            LocalKind::Timer | LocalKind::Signal | LocalKind::Child | LocalKind::Manual => false,
+            LocalKind::Timer
+            | LocalKind::Signal
+            | LocalKind::Update
+            | LocalKind::Child
+            | LocalKind::Patch
+            | LocalKind::Manual => false,
         };
         if !state.wanting.iter().any(at_once) {
             return false;
@@ -414,7 +419,7 @@ impl Ledger {
     }
 
     pub(crate) fn take_buffer(&self) -> Vec<Entry> {
-        std::mem::take(&mut self.state.lock().buffer)
+        self.state.lock().take_entries()
     }
 }
 

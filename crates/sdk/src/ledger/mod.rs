@@ -9,10 +9,12 @@ pub(crate) mod answer;
 pub(crate) mod drive;
 mod foreign;
 pub(crate) mod manual;
+mod patch;
 pub(crate) mod points;
 mod retry;
 pub(crate) mod review;
 mod state;
+pub(crate) mod update;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::Location;
@@ -79,6 +81,10 @@ struct State {
     fresh: VecDeque<Local>,
     /// What is to be written.
     buffer: Vec<Entry>,
+    /// The state that the code set last, and the one that is recorded or on its way. Only the last one set counts when
+    /// something is written, so a replay that sets them all again writes nothing.
+    set: Option<Payload>,
+    published: Option<Payload>,
     /// Effects that want to begin.
     wanting: Vec<Local>,
     /// Effects whose calls are under way.
@@ -98,6 +104,8 @@ struct State {
     again: Option<Payload>,
     /// The run is being cancelled: its code is brought to where it was, and begins nothing new.
     winding_down: bool,
+    /// What was decided at edits of the code, by their names.
+    patches: HashMap<String, bool>,
     /// What undoes what was done, in the order it was registered.
     undos: Vec<Undo>,
     last_point: Option<(Str, &'static Location<'static>)>,
@@ -143,6 +151,8 @@ struct Known {
     resting: bool,
     /// Where a person approved it.
     review: Option<OpId>,
+    /// Whether the update that it got is answered.
+    answered: bool,
 }
 
 impl Known {
@@ -166,6 +176,7 @@ impl Known {
             failures: 0,
             resting: false,
             review: None,
+            answered: false,
         }
     }
 
@@ -187,7 +198,9 @@ enum LocalKind {
     Effect(Policy),
     Timer,
     Signal,
+    Update,
     Child,
+    Patch,
     Manual,
 }
 
@@ -197,7 +210,9 @@ impl LocalKind {
             OpKind::Effect(effect) => Self::Effect(effect.policy),
             OpKind::Timer { .. } => Self::Timer,
             OpKind::Signal { .. } => Self::Signal,
+            OpKind::Update { .. } => Self::Update,
             OpKind::Child { .. } => Self::Child,
+            OpKind::Patch => Self::Patch,
             OpKind::Manual { .. } => Self::Manual,
         }
     }
@@ -207,7 +222,9 @@ impl LocalKind {
             Self::Effect(_) => "an effect",
             Self::Timer => "a timer",
             Self::Signal => "a wait for a signal",
+            Self::Update => "a wait for an update",
             Self::Child => "a child",
+            Self::Patch => "the mark of an edit",
             Self::Manual => "a wait for a person",
         }
     }
@@ -242,6 +259,8 @@ impl Ledger {
             replay: VecDeque::new(),
             fresh: VecDeque::new(),
             buffer: Vec::new(),
+            set: None,
+            published: dispatch.published.clone(),
             wanting: Vec::new(),
             calling: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -252,6 +271,7 @@ impl Ledger {
             fatal: None,
             again: None,
             winding_down: dispatch.cancelling,
+            patches: HashMap::new(),
             undos: Vec::new(),
             last_point: None,
         };
@@ -273,6 +293,11 @@ impl Ledger {
     /// Whether the code is being brought to where it was before.
     pub(crate) fn is_replaying(&self) -> bool {
         !self.state.lock().replay.is_empty()
+    }
+
+    /// Sets the state that is seen from outside. It is written with what is written next.
+    pub(crate) fn publish(&self, state: Payload) {
+        self.state.lock().set = Some(state);
     }
 
     /// Asks for a new beginning with this input.
@@ -336,7 +361,9 @@ impl Ledger {
             }
             Wanted::Timer(_) => LocalKind::Timer,
             Wanted::Signal { .. } => LocalKind::Signal,
+            Wanted::Update { .. } => LocalKind::Update,
             Wanted::Child(_) => LocalKind::Child,
+            Wanted::Patch { .. } => LocalKind::Patch,
             Wanted::Manual(_) => LocalKind::Manual,
         };
         let effect = matches!(wanted, Wanted::Effect(_));

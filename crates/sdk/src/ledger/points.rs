@@ -217,7 +217,7 @@ where
                     calls.next()(Call { key })
                 };
                 match (Calling { ledger, local, call: pin!(calling) }).await {
-                    Ok(value) => encode(&value),
+                    Ok(value) => encode("the effect's result", &value),
                     Err(error) => Err(error.into().info),
                 }
             }
@@ -267,13 +267,13 @@ impl Drop for Held<'_> {
     }
 }
 
-fn encode<T: Serialize>(value: &T) -> Result<Payload, ErrorInfo> {
-    let payload = Payload::encode(value).map_err(|error| {
-        ErrorInfo::terminal("unencodable", &format!("the effect's result has no JSON form: {error}"))
-    })?;
-    if payload.bytes() > limits::PAYLOAD_BYTES_MAX {
-        let (most, found) = (limits::PAYLOAD_BYTES_MAX, payload.bytes());
-        let message = format!("the effect's result is too large: at most {most} bytes, found {found}");
+/// A value as it is recorded.
+pub(crate) fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Payload, ErrorInfo> {
+    let payload = Payload::encode(value)
+        .map_err(|error| ErrorInfo::terminal("unencodable", &format!("{what} has no JSON form: {error}")))?;
+    let (most, found) = (limits::PAYLOAD_BYTES_MAX, payload.bytes());
+    if found > most {
+        let message = format!("{what} is too large: at most {most} bytes, found {found}");
         return Err(ErrorInfo::terminal("too_large", &message));
     }
     Ok(payload)

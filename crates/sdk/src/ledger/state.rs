@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use abide_kernel::transition::record::{Entry, Wanted};
-use abide_kernel::{Op, OpId, OpState, REVIEW};
+use abide_kernel::{Op, OpId, OpKind, OpState, REVIEW};
 
 use super::{Known, Local, LocalKind, Mode, Name, State, child_of, overlapping};
 use crate::StepError;
@@ -17,6 +17,7 @@ impl State {
             state: op.state.clone(),
             claim: effect.map_or(0, |effect| effect.claim),
             child: child_of(op),
+            answered: matches!(op.kind, OpKind::Update { answered: true, .. }),
             failures: retries.map_or(0, |retries| retries.failures),
             resting: op.due().is_some() && effect.is_some(),
             ..Known::new(op.key.clone(), LocalKind::of(&op.kind), op.input)
@@ -68,6 +69,16 @@ impl State {
         fresh.sort_unstable();
         self.replay = seen.into_iter().map(|(_, local)| local).collect();
         self.fresh = fresh.into_iter().map(|(_, local)| local).collect();
+    }
+
+    /// Takes what is to be written, with the state that the code has set since.
+    pub(super) fn take_entries(&mut self) -> Vec<Entry> {
+        let mut entries = std::mem::take(&mut self.buffer);
+        if let Some(state) = self.set.take().filter(|state| self.published.as_ref() != Some(state)) {
+            self.published = Some(state.clone());
+            entries.push(Entry::Publish { state });
+        }
+        entries
     }
 
     pub(super) fn wait(&mut self, local: Local, waker: &Waker) {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::people::{Said, answers};
 use super::report::{CrashPoint, CrashReport, Held, Repeated, Side, Violation};
+use super::run::Message;
 use super::script::Called;
 use super::{TestEngine, TestRun};
 use crate::{StepError, Workflow};
@@ -45,7 +46,7 @@ pub fn crash_everywhere<W: Workflow, I: Serialize + ?Sized>(
         make: program_of(make),
         others: Vec::new(),
         input: Payload::encode(input).expect("the input of a workflow has a JSON form"),
-        signals: Vec::new(),
+        messages: Vec::new(),
         operations: Vec::new(),
         resolutions: Vec::new(),
         people: Vec::new(),
@@ -66,7 +67,7 @@ pub struct CrashEverywhere {
     make: Make,
     others: Vec<Make>,
     input: Payload,
-    signals: Vec<(String, Payload)>,
+    messages: Vec<(Message, Payload)>,
     operations: Vec<(String, Result<Payload, StepError>)>,
     resolutions: Vec<(String, Payload)>,
     people: Vec<(String, Said)>,
@@ -93,8 +94,8 @@ struct Life {
 
 /// What a test gives to a run that waits.
 enum Wanted<'a> {
-    /// The signal at this place.
-    Signal(usize),
+    /// The signal or update at this place.
+    Message(usize),
     /// The result of this effect.
     Resolution(String, &'a Payload),
     /// What somebody says at the boundary of this name.
@@ -120,7 +121,17 @@ impl CrashEverywhere {
     /// When the payload has no JSON form.
     pub fn signal<P: Serialize + ?Sized>(mut self, name: &str, payload: &P) -> Self {
         let payload = Payload::encode(payload).expect("the payload of a signal has a JSON form");
-        self.signals.push((name.into(), payload));
+        self.messages.push((Message::Signal(name.into()), payload));
+        self
+    }
+
+    /// Asks the run for an update when it waits for it. Signals and updates go in the order given.
+    ///
+    /// # Panics
+    /// When the input has no JSON form.
+    pub fn update<I: Serialize + ?Sized>(mut self, name: &str, input: &I) -> Self {
+        let input = Payload::encode(input).expect("the input of an update has a JSON form");
+        self.messages.push((Message::Update(name.into()), input));
         self
     }
 
@@ -289,14 +300,14 @@ impl CrashEverywhere {
 
     /// Lets the run go on until it has ended or nothing more can happen, and gives it what it waits for.
     fn play(&self, engine: &TestEngine, run: &TestRun) {
-        let mut signals: Vec<&(String, Payload)> = self.signals.iter().collect();
+        let mut messages: Vec<&(Message, Payload)> = self.messages.iter().collect();
         loop {
-            let stopped = engine.run_until(|| run.has_ended() || self.wanted(run, &signals).is_some());
-            match self.wanted(run, &signals).filter(|_| stopped && !run.has_ended()) {
-                Some(Wanted::Signal(index)) => {
-                    let (name, payload) = signals.remove(index);
-                    run.send(name, payload);
-                }
+            let stopped = engine.run_until(|| run.has_ended() || self.wanted(run, &messages).is_some());
+            match self.wanted(run, &messages).filter(|_| stopped && !run.has_ended()) {
+                Some(Wanted::Message(index)) => match messages.remove(index) {
+                    (Message::Signal(name), payload) => run.send(name, payload),
+                    (Message::Update(name), input) => run.request(name, input),
+                },
                 Some(Wanted::Resolution(key, value)) => {
                     run.resolve(&key, value);
                 }
@@ -309,10 +320,10 @@ impl CrashEverywhere {
     }
 
     /// What the run waits for, and the test has.
-    fn wanted(&self, run: &TestRun, signals: &[&(String, Payload)]) -> Option<Wanted<'_>> {
+    fn wanted(&self, run: &TestRun, messages: &[&(Message, Payload)]) -> Option<Wanted<'_>> {
         let awaited = run.awaited();
-        if let Some(index) = signals.iter().position(|(name, _)| awaited.contains(name)) {
-            return Some(Wanted::Signal(index));
+        if let Some(index) = messages.iter().position(|(message, _)| awaited.contains(message)) {
+            return Some(Wanted::Message(index));
         }
         if let Some(asked) = run.asks()
             && let Some((name, said)) = self.people.iter().find(|(name, said)| answers(&asked, name, said))

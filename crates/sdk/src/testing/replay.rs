@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use abide_kernel::shard::{Dispatch, WorkerId};
 use abide_kernel::{After, ClaimId, Fact, Meta, OpId, Outcome, Row, Run, RunId, Status, WakeReason};
-use abide_runtime::{Attempt, AttemptLink, Beginning, Instead, Observer, Program, Verdict};
+use abide_runtime::{Attempt, AttemptLink, Beginning, Instead, Life, Observer, Program, Verdict};
 use parking_lot::Mutex;
 
 /// What came of running today's code over a journal.
@@ -146,7 +146,11 @@ enum Expected<'a> {
 
 fn replay_life(program: &dyn Program, rows: &[Row], run: &Run, expected: Expected<'_>) -> Replayed {
     let withhold = Arc::new(Withhold::default());
-    let Some(attempt) = attempt(run, withhold.clone()) else {
+    let life = match expected {
+        Expected::Open => Life::Open,
+        Expected::Result(_) | Expected::Again | Expected::Anything => Life::Over,
+    };
+    let Some(attempt) = attempt(run, withhold.clone(), life) else {
         // It has not begun: whatever the code does is new.
         return Replayed::Fits { removed: Vec::new(), next: Vec::new() };
     };
@@ -193,7 +197,7 @@ fn rev_of(rows: &[Row], key: &str) -> Option<u64> {
 }
 
 /// An attempt at the run as it stands, whose words lead nowhere.
-fn attempt(run: &Run, observer: Arc<dyn Observer>) -> Option<Attempt> {
+fn attempt(run: &Run, observer: Arc<dyn Observer>, life: Life) -> Option<Attempt> {
     let cursor = run.cursors.first()?;
     let claim = ClaimId { run: run.id, number: run.claims + 1 };
     let dispatch = Dispatch {
@@ -209,6 +213,7 @@ fn attempt(run: &Run, observer: Arc<dyn Observer>) -> Option<Attempt> {
         reclaims: cursor.reclaims,
         woken_by: Some(WakeReason::Ledger),
         state: run.state.clone(),
+        published: run.published.clone(),
         signals: run.inbox.clone(),
         children: run.children.clone(),
         ops: run.ops.clone(),
@@ -218,6 +223,6 @@ fn attempt(run: &Run, observer: Arc<dyn Observer>) -> Option<Attempt> {
         lease_until: run.updated_at,
         cancelling: run.cancelling.is_some(),
     };
-    let link = AttemptLink::detached(claim, run.updated_at, observer);
+    let link = AttemptLink::detached(claim, run.updated_at, observer, life);
     Some(Attempt { dispatch: Box::new(dispatch), link })
 }

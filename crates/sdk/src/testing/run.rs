@@ -2,12 +2,12 @@
 
 use std::future::IntoFuture;
 
-use abide_kernel::{EffectView, OpKind, Payload, Phase, Row, Run, RunId, Status, WaitKind};
+use abide_kernel::{EffectView, OpKind, Payload, Phase, Row, Run, RunId, Status, Update, WaitKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{TestEngine, history, journal, wait::block_on};
-use crate::{ClientError, Resolve};
+use crate::{Client, ClientError, Resolve};
 
 /// A run in a test. Its methods wait by themselves, and panic when the engine says no.
 #[derive(Clone)]
@@ -48,6 +48,31 @@ impl TestRun {
             async move { client.signal(run, name, payload, None, request).await }
         });
         sent.unwrap_or_else(|error| panic!("{} did not take signal {name:?}: {error}", self.alias()));
+    }
+
+    /// Asks the run to do something, lets time pass until it has answered, and gives the answer.
+    ///
+    /// # Errors
+    /// When it rejects that, ends without an answer, or the answer does not have the shape of `A`.
+    ///
+    /// # Panics
+    /// When it waits for something that only the test can bring; the message says what.
+    pub fn update<A, I>(&self, name: &str, input: &I) -> Result<A, ClientError>
+    where
+        A: DeserializeOwned + 'static,
+        I: Serialize + ?Sized,
+    {
+        self.engine.settle();
+        let request = self.engine.request();
+        let asked = |client: Client| client.run(self.id).update::<A, I>(name, input).request(request);
+        self.engine.ask(|client| asked(client).accepted())?;
+        let is_ours = |update: &Update| update.request == request && update.reply().is_some();
+        let answered = || {
+            let shown = self.engine.ask(|client| async move { client.show(self.id).await });
+            shown.is_ok_and(|run| run.status().is_terminal() || run.updates.iter().any(is_ours))
+        };
+        assert!(self.engine.run_until(answered) || answered(), "{} is blocked: {}", self.alias(), self.why());
+        self.engine.ask(|client| asked(client).into_future())
     }
 
     /// Says that an effect which is in doubt took place, with this result, and lets happen what follows at once.
@@ -114,6 +139,20 @@ impl TestRun {
         shown.unwrap_or_else(|error| panic!("{} cannot be shown: {error}", self.alias()))
     }
 
+    /// Its state as it is seen from outside, once everything has happened that can happen now.
+    ///
+    /// # Panics
+    /// When it does not have the shape of `T`.
+    #[must_use]
+    pub fn state<T: DeserializeOwned>(&self) -> T {
+        self.engine.settle();
+        let state = self.engine.ask(|client| {
+            let run = client.run(self.id);
+            async move { run.state().await }
+        });
+        state.unwrap_or_else(|error| panic!("the state of {} cannot be read: {error}", self.alias()))
+    }
+
     /// Its status, once everything has happened that can happen now.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -176,21 +215,40 @@ impl TestRun {
         journal::write_journal(&self.journal())
     }
 
-    /// The names of signals that the run waits for.
-    pub(super) fn awaited(&self) -> Vec<String> {
+    /// Asks for an update, and does not wait for the answer.
+    pub(super) fn request(&self, name: &str, input: &Payload) {
+        self.engine.settle();
+        let request = self.engine.request();
+        let asked = |client: Client| client.run(self.id).update::<(), _>(name, input).request(request).accepted();
+        let accepted = self.engine.ask(asked);
+        accepted.unwrap_or_else(|error| panic!("{} did not take update {name:?}: {error}", self.alias()));
+    }
+
+    /// The signals and updates that the run waits for.
+    pub(super) fn awaited(&self) -> Vec<Message> {
         let run = self.show();
         let open = run.open_ops().filter_map(|(_, op)| match &op.kind {
-            OpKind::Signal { name, .. } => Some(name.to_string()),
-            OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Child { .. } | OpKind::Manual { .. } => None,
+            OpKind::Signal { name, .. } => Some(Message::Signal(name.to_string())),
+            OpKind::Update { name, .. } => Some(Message::Update(name.to_string())),
+            OpKind::Effect(_) | OpKind::Timer { .. } | OpKind::Child { .. } | OpKind::Patch | OpKind::Manual { .. } => {
+                None
+            }
         });
-        let mut names: Vec<String> = open.collect();
+        let mut awaited: Vec<Message> = open.collect();
         for cursor in &run.cursors {
             if let Phase::Waiting(wait) = &cursor.phase
-                && let WaitKind::Signal { names: awaited, .. } = &wait.kind
+                && let WaitKind::Signal { names, .. } = &wait.kind
             {
-                names.extend(awaited.iter().map(ToString::to_string));
+                awaited.extend(names.iter().map(|name| Message::Signal(name.to_string())));
             }
         }
-        names
+        awaited
     }
+}
+
+/// What a run waits for from outside, by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    Signal(String),
+    Update(String),
 }

@@ -1,8 +1,8 @@
 //! Facts in words: one line for what one transition made true.
 
 use abide_kernel::{
-    After, ChildAnswer, Cursor, Fact, Intended, Meta, OpEnd, OpKind, Outcome, Resolution, Resolved, Resulted, Row, Run,
-    Scheduled, Started, Str, Timestamp, Wait, WaitKind, WakeReason,
+    After, ChildAnswer, Cursor, Fact, Intended, Meta, OpEnd, OpKind, Outcome, Reply, Resolution, Resolved, Resulted,
+    Row, Run, Scheduled, Started, Str, Timestamp, Wait, WaitKind, WakeReason,
 };
 
 use super::history::brief;
@@ -98,6 +98,8 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::DeadLettered(dead) => format!("set aside as a dead letter: {}", dead.reason),
         Fact::Requeued(_) => "the dead letter was put back".into(),
         Fact::Asked(_) | Fact::Assigned(_) | Fact::Decided(_) => say_manual(run, fact, at),
+        Fact::Published(published) => format!("the state is {}", brief(&published.state)),
+        Fact::Requested(_) | Fact::Answered(_) => say_update(run, fact),
         Fact::Anomaly(anomaly) => format!("anomaly {}: {}", anomaly.kind, anomaly.detail),
         Fact::Purged => "its record was removed".into(),
         Fact::Compacted(whole) => match run {
@@ -151,6 +153,22 @@ fn say_manual(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
     }
 }
 
+/// What a run is asked to do, and what it answers.
+fn say_update(run: Option<&Run>, fact: &Fact) -> String {
+    match fact {
+        Fact::Requested(asked) => format!("update {} is asked for: {}", asked.name, brief(&asked.input)),
+        Fact::Answered(answered) => {
+            let known = run.and_then(|run| run.update(answered.update));
+            let name = known.map_or("", |update| &*update.name);
+            match &answered.reply {
+                Reply::Value(value) => format!("update {name} is answered: {}", brief(value)),
+                Reply::Rejected(error) => format!("update {name} is rejected: {error}"),
+            }
+        }
+        other => other.kind().into(),
+    }
+}
+
 fn say_intended(intended: &Intended, at: Timestamp) -> String {
     let key = &intended.key;
     match &intended.kind {
@@ -163,7 +181,12 @@ fn say_intended(intended: &Intended, at: Timestamp) -> String {
         OpKind::Signal { name, until: Some(until) } => {
             format!("{key} waits for signal {name}, at most {}", span(until.since(at)))
         }
+        OpKind::Update { name, until: None, .. } => format!("{key} waits for update {name}"),
+        OpKind::Update { name, until: Some(until), .. } => {
+            format!("{key} waits for update {name}, at most {}", span(until.since(at)))
+        }
         OpKind::Child { run } => format!("{key} waits for child {run}"),
+        OpKind::Patch => format!("goes the new way at {key}"),
         // The fact before has said what is asked.
         OpKind::Manual { .. } => String::new(),
     }
@@ -183,14 +206,17 @@ fn say_resolved(run: Option<&Run>, resolved: &Resolved) -> String {
 
 fn say_resulted(run: Option<&Run>, resulted: &Resulted) -> String {
     let key = run.and_then(|run| run.op(resulted.op)).map_or("an entry", |op| &*op.key);
+    let marks = run.and_then(|run| run.op(resulted.op)).is_some_and(|op| op.kind == OpKind::Patch);
     match &resulted.end {
+        OpEnd::Value(_) if marks => String::new(),
         OpEnd::Value(value) => format!("{key} returned {}", brief(value)),
         OpEnd::Error(error) => format!("{key} failed: {error}"),
         OpEnd::Signal(id) => format!("{key} got signal {id}"),
+        OpEnd::Update(id) => format!("{key} got update {id}"),
         OpEnd::Elapsed => format!("{key}: the time has come"),
         OpEnd::Child => format!("{key}: the child has ended"),
         OpEnd::Decision => String::new(),
-        OpEnd::Withdrawn => format!("{key} is asked no more"),
+        OpEnd::Withdrawn => format!("{key} is waited for no more"),
         OpEnd::Reopened => format!("{key} is tried again"),
     }
 }

@@ -13,13 +13,14 @@ mod show;
 mod signal;
 mod start;
 mod surroundings;
+mod update;
 
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
 use crate::options::{AsJson, Globals};
 
-/// Runs: list, show, history, export, explain, start, signal, resume, cancel, compact, purge.
+/// Runs: list, show, history, export, explain, start, signal, update, resume, cancel, compact, purge.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
     #[command(flatten)]
@@ -45,6 +46,8 @@ enum Verb {
     Start(start::Start),
     /// Send a named signal to a run.
     Signal(signal::Signal),
+    /// Ask a run to do something; an engine that has its code answers.
+    Update(update::Update),
     /// Let a run go on that pauses for a person.
     Resume(resume::Resume),
     /// End a run from outside.
@@ -65,6 +68,7 @@ impl Command {
             Verb::Explain(explain) => explain.perform(globals),
             Verb::Start(start) => start.perform(globals),
             Verb::Signal(signal) => signal.perform(globals),
+            Verb::Update(update) => update.perform(globals),
             Verb::Resume(resume) => resume.perform(globals),
             Verb::Cancel(cancel) => cancel.perform(globals),
             Verb::Compact(compact) => compact.perform(globals),

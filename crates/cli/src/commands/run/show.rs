@@ -87,7 +87,7 @@ fn shown(run: &Run) -> Shown<'_> {
         updated_at: iso(run.updated_at),
         ended_at: run.end.as_ref().map(|end| iso(end.at)),
         due: run.next_due().map(iso),
-        state: &run.state,
+        state: run.visible_state(),
         result: run.result.as_ref(),
         last_error: run.last_error.as_deref(),
         record: run,
@@ -192,7 +192,10 @@ fn waiting_for(run: &Run, wait: &Wait) -> String {
 /// What a run holds: payloads, signals, children, errors.
 fn holdings(screen: &Screen, run: &Run) -> Vec<Field> {
     let payload = |payload: &abide_kernel::Payload| Cell::new(cut(payload.text(), PAYLOAD_SHOWN));
-    let mut fields = vec![("state", payload(&run.state))];
+    let mut fields = vec![("state", payload(run.visible_state()))];
+    if run.published.is_some() {
+        fields.push(("input", payload(&run.state)));
+    }
     if let Some(result) = &run.result {
         fields.push(("result", payload(result)));
     }
@@ -207,6 +210,10 @@ fn holdings(screen: &Screen, run: &Run) -> Vec<Field> {
     for signal in &run.inbox {
         let text = format!("{} {} {}", signal.name, screen.time(signal.at), cut(signal.payload.text(), PAYLOAD_SHOWN));
         fields.push(("in its inbox", Cell::new(text)));
+    }
+    for update in run.updates.iter().filter(|update| update.reply().is_none()) {
+        let text = format!("{} {}", update.name, screen.time(update.at));
+        fields.push(("asked to", Cell::toned(text, Tone::Waiting)));
     }
     for child in &run.children {
         fields.push(("child", child_cell(screen, child)));
