@@ -1,5 +1,6 @@
 //! Functions: workflows that are ordinary async Rust.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -10,21 +11,22 @@ use std::time::Duration;
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::transition::record::{Entry, Wanted};
 use abide_kernel::{
-    Consume, ErrorInfo, Fingerprint, ManualKind, Moment, Outcome, Payload, Policy, RetryPolicy, RunId, StartSpec, Str,
-    Timestamp, mix, stable_hash,
+    Consume, ErrorInfo, Fingerprint, ManualKind, Moment, Outcome, Payload, Policy, RetryPolicy, RunId, Str, Timestamp,
+    mix, stable_hash,
 };
 use abide_runtime::{Attempt, Program, Verdict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::control::{Control, Controls, Operation, Plan, PlanError};
+use crate::ledger::children::{ChildCall, Children};
 use crate::ledger::drive::{Drive, Driven};
 use crate::ledger::manual::{self, ManualWait, TaskWait};
-use crate::ledger::points::{self, Call, ChildCall, Effect, SignalWait};
+use crate::ledger::points::{self, Call, Effect, SignalWait};
 use crate::ledger::update::UpdateWait;
 use crate::ledger::{Ledger, Mode, Undo, UndoCall, moment};
 use crate::machine::Workflow;
-use crate::{Failure, StepError};
+use crate::{ChildStart, Failure, StepError};
 
 type Code = Pin<Box<dyn Future<Output = Result<Payload, Failure>> + Send>>;
 type CodeFn = Arc<dyn Fn(FnCtx, &Payload) -> Code + Send + Sync>;
@@ -522,21 +524,43 @@ impl FnCtx {
     /// Starts a child; awaiting it waits for its result, [`ChildCall::started`] only for its beginning.
     #[track_caller]
     pub fn child<T, I: Serialize + ?Sized>(&self, name: &str, workflow: &str, input: &I) -> ChildCall<T> {
-        let payload = Payload::encode(input).map_err(StepError::from);
-        let hash = payload.as_ref().map_or(0, Payload::canonical_hash);
-        let wanted = payload.map(|input| {
-            let mut spec = StartSpec::new(workflow, input);
-            spec.namespace = self.inner.namespace.clone();
-            Wanted::Child(Box::new(spec))
-        });
-        ChildCall {
-            ledger: self.inner.ledger.clone(),
-            name: self.named(name),
-            wanted,
-            input: hash.max(1),
-            place: Location::caller(),
-            result: PhantomData,
-        }
+        self.start_child(name, crate::child(workflow, input))
+    }
+
+    /// Starts a child with a version, a queue or a business key of its own: see [`child`](crate::child()).
+    #[track_caller]
+    pub fn start_child<T>(&self, name: &str, start: ChildStart) -> ChildCall<T> {
+        let (ledger, place) = (self.inner.ledger.clone(), Location::caller());
+        ChildCall::new(ledger, self.named(name), &self.inner.namespace, start, place)
+    }
+
+    /// Starts many children at once and waits for them: for all, or as [`Children::join`] says. Each is known by its key,
+    /// and keys must differ.
+    ///
+    /// ```
+    /// use abide::testing::TestEngine;
+    /// use abide::{Failure, FnCtx, Function, Join, child};
+    ///
+    /// let quote = Function::new("quote", async |_: FnCtx, price: u32| {
+    ///     if price > 100 { Err(Failure::new("too dear").terminal()) } else { Ok(price) }
+    /// });
+    /// let buy = Function::new("buy", async |ctx: FnCtx, prices: Vec<u32>| {
+    ///     let shops = prices.iter().enumerate().map(|(shop, price)| (shop, child("quote", price)));
+    ///     let quotes = ctx.children::<u32, _>("quotes", shops).join(Join::Quorum(2)).await?;
+    ///     Ok::<_, Failure>(quotes.succeeded().into_iter().min())
+    /// });
+    /// let engine = TestEngine::new().register(quote).register(buy);
+    /// let run = engine.start("buy", &[80, 300, 70]);
+    /// assert_eq!(run.result::<Option<u32>>().unwrap(), Some(70));
+    /// ```
+    #[track_caller]
+    pub fn children<T, K: Display>(
+        &self,
+        name: &str,
+        children: impl IntoIterator<Item = (K, ChildStart)>,
+    ) -> Children<T> {
+        let (ledger, place) = (self.inner.ledger.clone(), Location::caller());
+        Children::new(ledger, self.named(name), &self.inner.namespace, children, place)
     }
 
     /// Guards an edit that open runs must not meet half-way: true for a run that comes here for the first time, false for

@@ -6,6 +6,7 @@
 //! and hands out what has ended, one entry after the other, in the order that a replay will repeat.
 
 pub(crate) mod answer;
+pub(crate) mod children;
 pub(crate) mod drive;
 mod foreign;
 pub(crate) mod manual;

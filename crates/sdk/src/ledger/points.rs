@@ -286,7 +286,7 @@ fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, StepError> {
     })
 }
 
-fn decode_end<T: DeserializeOwned>(ledger: &Ledger, local: Local, state: OpState) -> Result<T, StepError> {
+pub(super) fn decode_end<T: DeserializeOwned>(ledger: &Ledger, local: Local, state: OpState) -> Result<T, StepError> {
     match state {
         OpState::Done { value, .. } => decode(&value),
         OpState::Failed { error, .. } => Err(StepError { info: (*error).clone(), op: ledger.op(local) }),
@@ -341,74 +341,5 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
                 OpState::Elapsed { .. } | OpState::Open => decode(&Payload::null()),
             }
         })
-    }
-}
-
-/// A child that was started: its id, and its end to wait for.
-#[must_use = "a child begins when it is awaited"]
-pub struct ChildCall<T> {
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) name: String,
-    pub(crate) wanted: Result<Wanted, StepError>,
-    pub(crate) input: u64,
-    pub(crate) place: &'static Location<'static>,
-    pub(crate) result: PhantomData<fn() -> T>,
-}
-
-impl<T: DeserializeOwned + Send + 'static> ChildCall<T> {
-    /// Starts it, and does not wait for its end.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub async fn started(self) -> Result<StartedChild<T>, StepError> {
-        let local = self.ledger.point(&self.name, &self.wanted?, self.input, self.place)?;
-        let ledger = self.ledger;
-        let run = poll_fn(|cx| ledger.child(local, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
-        Ok(StartedChild { ledger, local, run, result: PhantomData })
-    }
-}
-
-impl<T: DeserializeOwned + Send + 'static> IntoFuture for ChildCall<T> {
-    type Output = Result<T, StepError>;
-    type IntoFuture = Boxed<'static, Result<T, StepError>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let local = self.ledger.point(&self.name, &self.wanted?, self.input, self.place)?;
-            ended_child(&self.ledger, local).await
-        })
-    }
-}
-
-/// A child that has begun.
-pub struct StartedChild<T> {
-    ledger: Arc<Ledger>,
-    local: Local,
-    run: abide_kernel::RunId,
-    result: PhantomData<fn() -> T>,
-}
-
-impl<T: DeserializeOwned> StartedChild<T> {
-    /// The child.
-    #[must_use]
-    pub fn run_id(&self) -> abide_kernel::RunId {
-        self.run
-    }
-
-    /// Waits for its end and gives its result.
-    ///
-    /// # Errors
-    /// The child's error, when it did not end well.
-    pub async fn result(&self) -> Result<T, StepError> {
-        ended_child(&self.ledger, self.local).await
-    }
-}
-
-async fn ended_child<T: DeserializeOwned>(ledger: &Ledger, local: Local) -> Result<T, StepError> {
-    let state = poll_fn(|cx| ledger.ended(local, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
-    match state {
-        // A retry does not begin a child again, so it is nobody's effect.
-        OpState::Failed { error, .. } => Err(StepError::of((*error).clone())),
-        state => decode_end(ledger, local, state),
     }
 }
