@@ -7,6 +7,7 @@ use abide_kernel::shard::{Answer, Command, Ticket};
 use abide_kernel::{Refusal, RequestId, RunId, Slot, Timestamp};
 use abide_store::Fault;
 
+use crate::core::Core;
 use crate::driver::Shared;
 use crate::points;
 
@@ -48,11 +49,13 @@ struct Watch {
     shared: Weak<Shared>,
     run: RunId,
     ticket: Ticket,
+    /// Nothing is kept of those who were told.
+    told: bool,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
+        if let Some(shared) = self.shared.upgrade().filter(|_| !self.told) {
             let waiter = shared.core.lock().unwatch(self.run, self.ticket);
             // Dropped without the lock: it may wake someone.
             drop(waiter);
@@ -77,18 +80,29 @@ impl Shared {
         let (ticket, receiver) = core.submit(now, slot, command);
         // Steps that write to their ledgers keep the driver busy: half of them are written while the rest go on.
         let hand_over = recorded && self.should_hand_over(&core);
+        let rouse = self.needs_driver(&core);
         drop(core);
         if hand_over {
             self.writer.ring();
         }
         points::reach("admitted");
-        self.bell.ring();
-        let watch = watched.map(|run| Watch { shared: Arc::downgrade(self), run, ticket });
+        if rouse {
+            self.bell.ring();
+        }
+        let mut watch = watched.map(|run| Watch { shared: Arc::downgrade(self), run, ticket, told: false });
         async move {
             let answer = receiver.await.map_err(|_| Unanswered::Gone);
-            drop(watch);
+            if let Some(watch) = &mut watch {
+                watch.told = answer.is_ok();
+            }
             answer
         }
+    }
+
+    /// Whether the driver has something to do for those who ask. A writer that is at it rings when it is through: until
+    /// then the driver could only find the store busy, unless an answer may leave at once.
+    fn needs_driver(&self, core: &Core) -> bool {
+        !self.writer.is_at_it() || core.has_outputs()
     }
 
     /// Gives several commands to their shards under one lock, so that they share a commit.
@@ -97,11 +111,13 @@ impl Shared {
         commands: Vec<(Slot, Command)>,
     ) -> impl Future<Output = Result<Vec<Answer>, Unanswered>> + use<> {
         let now = self.clock.now();
-        let receivers: Vec<_> = {
-            let mut core = self.core.lock();
-            commands.into_iter().map(|(slot, command)| core.submit(now, slot, command).1).collect()
-        };
-        self.bell.ring();
+        let mut core = self.core.lock();
+        let receivers: Vec<_> = commands.into_iter().map(|(slot, command)| core.submit(now, slot, command).1).collect();
+        let rouse = self.needs_driver(&core);
+        drop(core);
+        if rouse {
+            self.bell.ring();
+        }
         async move {
             let mut answers = Vec::with_capacity(receivers.len());
             for receiver in receivers {

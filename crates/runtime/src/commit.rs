@@ -1,5 +1,6 @@
 //! Commit: what was gathered is appended, and what became durable leaves.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use abide_kernel::shard::{Answer, Batch, Flush, Load, Loaded};
@@ -8,6 +9,7 @@ use abide_store::{Fault, FaultKind, Store, StoredRun, Verdict};
 use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 
+use crate::core::Core;
 use crate::dispatch::Hint;
 use crate::driver::Shared;
 use crate::points;
@@ -26,30 +28,45 @@ pub(crate) enum Turn {
     Busy,
 }
 
+/// Who lets out what a commit made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Releasing {
+    /// Whoever commits.
+    Here,
+    /// The driver, if enough is gathered already for the next commit to begin at once.
+    Driver,
+}
+
 impl Shared {
     /// Loads what is wanted, appends what is gathered, lets out what is durable, unless another thread is at it.
     pub(crate) fn commit(&self, flush_now: bool) -> Turn {
         let Some(store) = self.store.try_lock() else {
             return Turn::Busy;
         };
-        self.commit_with(store, flush_now)
+        self.commit_with(store, flush_now, Releasing::Here)
     }
 
     /// The same, after whoever is at it.
-    pub(crate) fn commit_next(&self, flush_now: bool) -> Turn {
-        self.commit_with(self.store.lock(), flush_now)
+    pub(crate) fn commit_next(&self, flush_now: bool, releasing: Releasing) -> Turn {
+        self.commit_with(self.store.lock(), flush_now, releasing)
     }
 
-    fn commit_with(&self, mut store: MutexGuard<'_, Box<dyn Store>>, flush_now: bool) -> Turn {
+    fn commit_with(&self, mut store: MutexGuard<'_, Box<dyn Store>>, flush_now: bool, releasing: Releasing) -> Turn {
         let mut hints = Vec::new();
-        let turn = self.commit_group(store.as_mut(), flush_now, &mut hints);
+        let turn = self.commit_group(store.as_mut(), flush_now, releasing, &mut hints);
         drop(store);
         // The notifier is the user's: it may take its time, and ask the engine what it likes.
         self.hint_all(hints);
         turn
     }
 
-    fn commit_group(&self, store: &mut dyn Store, flush_now: bool, hints: &mut Vec<Hint>) -> Turn {
+    fn commit_group(
+        &self,
+        store: &mut dyn Store,
+        flush_now: bool,
+        releasing: Releasing,
+        hints: &mut Vec<Hint>,
+    ) -> Turn {
         let loaded = self.load_all(store);
         let (batches, flushes) = {
             let mut core = self.core.lock();
@@ -67,14 +84,16 @@ impl Shared {
         }
         points::reach("sealed");
         if points::acknowledges_early() && !batches.is_empty() {
-            self.let_out(batches.clone(), hints);
+            self.appended(batches.clone(), Releasing::Here, hints);
             if store.append(&batches).is_err() {
                 return Turn::Idle;
             }
         } else if !batches.is_empty() {
             match store.append(&batches) {
                 Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Durable) => {
-                    self.let_out(batches, hints);
+                    // What a flush sends out of memory must have been let out.
+                    let releasing = if flushes.is_empty() { releasing } else { Releasing::Here };
+                    self.appended(batches, releasing, hints);
                 }
                 Ok(_) => {
                     self.reopen(store, "another process took a shard over");
@@ -115,45 +134,53 @@ impl Shared {
         }
     }
 
-    /// What became durable leaves: answers to callers, attempts to workers, envelopes to shards.
-    fn let_out(&self, batches: Vec<Batch>, hints: &mut Vec<Hint>) {
+    /// Batches are durable: what hangs on them leaves, here or where the driver comes by next.
+    fn appended(&self, batches: Vec<Batch>, releasing: Releasing, hints: &mut Vec<Hint>) {
         points::reach("appended");
+        let mut core = self.core.lock();
+        core.durable.extend(batches);
+        if releasing == Releasing::Driver && self.is_large(&core) {
+            self.left_over.store(true, Ordering::Release);
+            drop(core);
+            self.bell.ring();
+            return;
+        }
+        self.let_out(core, hints);
+        points::reach("released");
+    }
+
+    /// What became durable leaves: answers to callers, attempts to workers, envelopes to shards. Whether anything did.
+    fn let_out(&self, mut core: MutexGuard<'_, Core>, hints: &mut Vec<Hint>) -> bool {
         let now = self.clock.now();
         let mut outputs = Vec::new();
         let mut answers = Vec::new();
         let mut jobs = Vec::new();
-        {
-            let mut core = self.core.lock();
-            core.last_change = Instant::now();
-            let changed = core.last_change;
+        self.left_over.store(false, Ordering::Release);
+        if !core.durable.is_empty() {
+            let changed = Instant::now();
+            core.last_change = changed;
             core.behind_since.get_or_insert(changed);
-            for batch in batches {
+            while let Some(batch) = core.durable.pop_front() {
                 let index = usize::from(batch.shard.0);
                 core.shards[index].durable(now, batch);
             }
-            core.drain_outputs(&mut outputs);
-            self.sort_outputs(&mut core, now, &mut outputs, &mut answers, &mut jobs, hints);
         }
+        core.drain_outputs(&mut outputs);
+        if outputs.is_empty() {
+            return false;
+        }
+        self.sort_outputs(&mut core, now, &mut outputs, &mut answers, &mut jobs, hints);
+        drop(core);
         self.deliver(answers, jobs);
-        points::reach("released");
+        true
     }
 
-    /// Takes out whatever may leave without a commit, such as a refusal when nothing is pending.
+    /// Lets out what was left over, and whatever may leave without a commit, such as a refusal when nothing is pending.
     pub(crate) fn let_out_ready(&self) -> bool {
-        let now = self.clock.now();
-        let mut outputs = Vec::new();
-        let (mut answers, mut jobs, mut hints) = (Vec::new(), Vec::new(), Vec::new());
-        {
-            let mut core = self.core.lock();
-            core.drain_outputs(&mut outputs);
-            if outputs.is_empty() {
-                return false;
-            }
-            self.sort_outputs(&mut core, now, &mut outputs, &mut answers, &mut jobs, &mut hints);
-        }
-        self.deliver(answers, jobs);
+        let mut hints = Vec::new();
+        let any = self.let_out(self.core.lock(), &mut hints);
         self.hint_all(hints);
-        true
+        any
     }
 
     /// Makes every load that is wanted, and those that follow from them.
@@ -221,6 +248,8 @@ impl Shared {
     }
 
     fn reopen(&self, store: &mut dyn Store, why: &str) {
+        // Of the old shards, what is durable leaves before they go. The notifier does without: the store is held.
+        self.let_out(self.core.lock(), &mut Vec::new());
         // Everybody waits for the lock meanwhile, which is not what the watchdog looks for.
         self.role.set_recovering(true);
         let mut core = self.core.lock();
@@ -241,6 +270,7 @@ impl Shared {
 
     /// Takes no more commands, and tells everybody who waits.
     pub(crate) fn close(&self, reason: &str) {
+        self.let_out(self.core.lock(), &mut Vec::new());
         let waiters = self.core.lock().close(reason);
         self.tell_closed(waiters, reason);
     }

@@ -1,5 +1,6 @@
 //! The core: all shards of the process and what only memory knows, behind one lock.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ pub(crate) struct Core {
     pub(crate) draining: bool,
     /// Set when no command is taken any more, and why.
     pub(crate) closed: Option<String>,
+    /// Batches that were appended, in order; what hangs on them has not left yet.
+    pub(crate) durable: VecDeque<Batch>,
     pub(crate) last_change: Instant,
     /// When the oldest change happened that index rows do not say yet.
     pub(crate) behind_since: Option<Instant>,
@@ -87,6 +90,7 @@ impl Core {
             first_shard: 0,
             draining: false,
             closed: None,
+            durable: VecDeque::new(),
             last_change: Instant::now(),
             behind_since: None,
             next_beat: None,
@@ -235,6 +239,11 @@ impl Core {
             }
         }
         (batches, flushes)
+    }
+
+    /// Whether something may leave now.
+    pub(crate) fn has_outputs(&self) -> bool {
+        self.shards.iter().any(Shard::has_outputs)
     }
 
     /// Takes what may leave now.

@@ -19,6 +19,16 @@ pub(crate) type Reply = (oneshot::Sender<Answer>, Answer);
 /// A hint for the notifier.
 pub(crate) type Hint = (RunId, Scheduled, Str);
 
+/// How many answers are told together.
+const ANSWERS_APART: usize = 4;
+
+fn tell(answers: Vec<Reply>) {
+    for (waiter, answer) in answers {
+        // Whoever asked may have gone; the fact stands all the same.
+        let _ = waiter.send(answer);
+    }
+}
+
 impl Shared {
     /// Sorts what leaves: answers and jobs are handed over without the lock; the rest is done at once.
     pub(crate) fn sort_outputs(
@@ -78,9 +88,11 @@ impl Shared {
             self.steps.push_all(jobs);
             self.bell.ring();
         }
-        for (waiter, answer) in answers {
-            // Whoever asked may have gone; the fact stands all the same.
-            let _ = waiter.send(answer);
+        if answers.len() < ANSWERS_APART {
+            tell(answers);
+        } else {
+            // Where the callers live: told from here, each would be woken for itself and take this thread's core.
+            self.handle.spawn(async move { tell(answers) });
         }
     }
 
@@ -94,6 +106,7 @@ impl Shared {
     fn hint(&self, run: RunId, intent: &Scheduled, queue: &str) {
         let Some(notifier) = &self.notifier else { return };
         // The notifier is the user's: what it does must not keep the engine from going on.
+        let _inside = self.handle.enter();
         let told = catch_unwind(AssertUnwindSafe(|| notifier.notify(run, queue, intent)));
         match told.unwrap_or_else(|_| Err("it panicked".into())) {
             Ok(()) => {

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use crate::Clock;
 use crate::admission::Unanswered;
 use crate::bell::Bell;
-use crate::commit::Turn;
+use crate::commit::{Releasing, Turn};
 use crate::config::{Config, Pool};
 use crate::core::{Core, Programs};
 use crate::inspection::Metrics;
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) reader: Mutex<Box<dyn Reader>>,
     pub(crate) steps: Steps,
     pub(crate) bell: Bell,
+    /// Whether a commit has left it to the driver to let out what it made durable.
+    pub(crate) left_over: AtomicBool,
     /// Rung whenever the driver is about to sleep.
     pub(crate) rested: Bell,
     pub(crate) role: Role,
@@ -67,7 +69,7 @@ pub(crate) struct Shared {
     pub(crate) attempt_ended: Notify,
     stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    handle: Handle,
+    pub(crate) handle: Handle,
 }
 
 impl Shared {
@@ -123,6 +125,7 @@ impl Engine {
             reader: Mutex::new(reader),
             steps: Steps::default(),
             bell: Bell::default(),
+            left_over: AtomicBool::new(false),
             rested: Bell::default(),
             role: Role::default(),
             writer: Writer::default(),
@@ -318,8 +321,9 @@ impl Shared {
             if self.core.lock().closed.is_some() {
                 break;
             }
+            self.let_out_ready();
             self.give_back_unbegun();
-            self.commit_next(true);
+            self.commit_next(true, Releasing::Here);
             if self.steps.is_empty() && !self.core.lock().wants_append() {
                 break;
             }
@@ -340,9 +344,11 @@ impl Shared {
 
     /// Turns the crank until another thread takes it over or the engine stops.
     fn drive(self: &Arc<Self>, number: u64) {
-        let _inside = self.handle.enter();
         let mut polled = 0;
         while self.role.is_held_by(number) && !self.is_stopping() {
+            if self.left_over.load(Ordering::Acquire) {
+                self.let_out_ready();
+            }
             if polled < JOBS_IN_A_ROW
                 && let Some(job) = self.steps.pop()
             {

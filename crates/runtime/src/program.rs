@@ -17,6 +17,7 @@ use abide_kernel::{
     Timestamp, TokenHash,
 };
 use parking_lot::Mutex;
+use tokio::runtime::EnterGuard;
 use tokio::sync::Notify;
 
 use crate::admission::Unanswered;
@@ -196,6 +197,16 @@ impl AttemptLink {
         match &self.way {
             Way::Engine(shared) => shared.ask(self.claim.run.slot(), command).await,
             Way::Nowhere { .. } => std::future::pending().await,
+        }
+    }
+
+    /// Goes inside the runtime of the engine, for as long as the guard is held: code that is replayed is polled outside
+    /// of any, and the calls of its effects inside.
+    #[must_use]
+    pub fn enter(&self) -> Option<EnterGuard<'_>> {
+        match &self.way {
+            Way::Engine(shared) => Some(shared.handle.enter()),
+            Way::Nowhere { .. } => None,
         }
     }
 

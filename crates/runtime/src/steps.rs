@@ -12,6 +12,7 @@ use abide_kernel::ErrorInfo;
 use abide_kernel::shard::Dispatch;
 use async_task::Runnable;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use crate::driver::Shared;
 use crate::points;
@@ -75,24 +76,26 @@ impl Shared {
         let attempt = Attempt { dispatch, link };
         let program = program.clone();
         points::reach("step-begun");
+        let home = (!program.replays()).then(|| self.handle.clone());
         let first = catch_unwind(AssertUnwindSafe(|| {
+            let _inside = home.as_ref().map(Handle::enter);
             let mut step = program.execute(attempt);
             let polled = step.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             (step, polled)
         }));
         match first {
             Ok((_, Poll::Ready(verdict))) => self.complete(claim, retries, verdict),
-            Ok((step, Poll::Pending)) => self.spawn_step(claim, retries, step),
+            Ok((step, Poll::Pending)) => self.spawn_step(claim, retries, CatchPanic { step, home }),
             Err(panic) => self.complete(claim, retries, panicked(&panic)),
         }
     }
 
     /// The step waits for something: from here on its own waker brings it back. The first poll had none, so it is
     /// polled again at once.
-    fn spawn_step(self: &Arc<Self>, claim: abide_kernel::ClaimId, retries: u32, step: Step) {
+    fn spawn_step(self: &Arc<Self>, claim: abide_kernel::ClaimId, retries: u32, step: CatchPanic) {
         let shared = self.clone();
         let task = async move {
-            let verdict = CatchPanic(step).await;
+            let verdict = step.await;
             shared.complete(claim, retries, verdict);
             shared.bell.ring();
         };
@@ -110,13 +113,19 @@ impl Shared {
 }
 
 /// A step whose panic is a verdict.
-struct CatchPanic(Step);
+struct CatchPanic {
+    step: Step,
+    /// The runtime inside which it is polled. Code that is replayed is polled outside of any: there, a timer or a task of
+    /// the runtime cannot even be made, and only the calls of its effects are polled inside.
+    home: Option<Handle>,
+}
 
 impl Future for CatchPanic {
     type Output = Verdict;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Verdict> {
-        let step = &mut self.0;
+        let Self { step, home } = &mut *self;
+        let _inside = home.as_ref().map(Handle::enter);
         catch_unwind(AssertUnwindSafe(|| step.as_mut().poll(context)))
             .unwrap_or_else(|panic| Poll::Ready(panicked(&panic)))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::bell::Bell;
-use crate::commit::Turn;
+use crate::commit::{Releasing, Turn};
 use crate::core::Core;
 use crate::driver::Shared;
 
@@ -25,6 +25,11 @@ impl Writer {
         self.bell.ring();
     }
 
+    /// Whether it commits now, and rings the driver's bell afterwards.
+    pub(crate) fn is_at_it(&self) -> bool {
+        self.busy.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire) || self.bell.is_rung()
     }
@@ -36,7 +41,7 @@ impl Shared {
         !self.writer.busy.load(Ordering::Acquire) && self.is_large(core)
     }
 
-    fn is_large(&self, core: &Core) -> bool {
+    pub(crate) fn is_large(&self, core: &Core) -> bool {
         core.gathered() >= (core.running() / 2).max(BATCH_MIN)
     }
 
@@ -56,10 +61,10 @@ pub(crate) fn write(shared: &Arc<Shared>) {
     while !shared.is_stopping() {
         shared.writer.bell.wait(None);
         shared.writer.busy.store(true, Ordering::Release);
-        while !shared.is_stopping() && shared.commit_next(false) == Turn::Worked {
+        while !shared.is_stopping() && shared.commit_next(false, Releasing::Driver) == Turn::Worked {
             // Small rests are left to gather: the driver rings again at half, or when it is quiet.
-            let quiet = shared.steps.is_empty();
             let core = shared.core.lock();
+            let quiet = core.durable.is_empty() && shared.steps.is_empty();
             if !(quiet && core.wants_append() || shared.is_large(&core)) {
                 break;
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use abide::{Engine, Failure, FnCtx, Function, Policy, Status, StepError};
+use abide::{Engine, Failure, FnCtx, Function, Machine, Policy, Status, StepError, done};
 
 async fn end(engine: &Engine) {
     engine.stop(Duration::from_secs(5)).await;
@@ -108,19 +108,73 @@ async fn a_function_begins_again() {
     end(&engine).await;
 }
 
+/// The sentence about a run that waits for what the engine cannot see.
+async fn set_aside(function: Function) -> String {
+    let engine = Engine::open("memory:").register(function).start().await.unwrap();
+    let run = engine.client().start("sleepy", &()).await.unwrap();
+    until(&run, Status::DeadLettered).await;
+    let sentence = run.explain().await.unwrap().sentence;
+    end(&engine).await;
+    sentence
+}
+
 /// AB-4: waiting for what the engine cannot see sets the run aside, and says where.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_wait_is_reported() {
     let sleepy = Function::new("sleepy", async |ctx: FnCtx, (): ()| {
         ctx.effect("first", async |_| Ok::<_, StepError>(1)).await?;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        Ok::<_, Failure>(())
+        let (_never, hears) = tokio::sync::oneshot::channel::<()>();
+        hears.await.map_err(Failure::new)
     });
-    let engine = Engine::open("memory:").register(sleepy).start().await.unwrap();
-    let run = engine.client().start("sleepy", &()).await.unwrap();
-    until(&run, Status::DeadLettered).await;
-    let shown = run.explain().await.unwrap();
-    assert!(shown.sentence.contains("foreign_wait") && shown.sentence.contains("functions.rs"), "{}", shown.sentence);
+    let sentence = set_aside(sleepy).await;
+    assert!(sentence.contains("foreign_wait") && sentence.contains("functions.rs"), "{sentence}");
+}
+
+/// AB-4: a timer of the runtime cannot be made in code that is replayed, and so is noticed beside a durable wait too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_timer_beside_a_durable_wait_is_reported() {
+    let sleepy = Function::new("sleepy", async |ctx: FnCtx, (): ()| {
+        ctx.effect("first", async |_| Ok::<_, StepError>(1)).await?;
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(3600)) => Ok(()),
+            paid = ctx.signal::<()>("paid").into_future() => paid,
+        }
+    });
+    let sentence = set_aside(sleepy).await;
+    assert!(sentence.contains("foreign_wait") && sentence.contains("\"first\""), "{sentence}");
+}
+
+/// AB-4: neither can a task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_made_in_workflow_code_is_reported() {
+    let sleepy = Function::new("sleepy", async |_: FnCtx, (): ()| tokio::spawn(async {}).await.map_err(Failure::new));
+    let sentence = set_aside(sleepy).await;
+    assert!(sentence.contains("foreign_wait") && sentence.contains("before its first durable point"), "{sentence}");
+}
+
+/// AB-4: the calls of effects, and the steps of machines, may use timers and tasks as they like.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_and_steps_are_inside_the_runtime() {
+    let function = Function::new("function", async |ctx: FnCtx, (): ()| {
+        let call = |_| {
+            tokio::time::timeout(Duration::from_secs(60), async {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::spawn(async { 7 }).await
+            })
+        };
+        let told = ctx.effect("call", async |given| call(given).await.map_err(StepError::new)?.map_err(StepError::new));
+        told.await
+    });
+    let machine = Machine::<u32>::new("machine").step("only", async |_, n: u32| {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let more = tokio::spawn(async { 7 }).await.map_err(StepError::new)?;
+        Ok(done(&(n + more)))
+    });
+    let engine = Engine::open("memory:").register(function).register(machine).start().await.unwrap();
+    let function = engine.client().start("function", &()).await.unwrap();
+    assert_eq!(function.result::<u32>().await.unwrap(), 7);
+    let machine = engine.client().start("machine", &1u32).await.unwrap();
+    assert_eq!(machine.result::<u32>().await.unwrap(), 8);
     end(&engine).await;
 }
 

@@ -231,7 +231,9 @@ async fn a_process_that_is_killed() {
     let cell = Cell { policy, journal: JOURNALS[journal], ends: Killed, folder: folder.into() };
     let engine = cell.engine(&cell.url()).start().await.unwrap();
     let run = engine.client().start("cell", &()).await.unwrap();
-    fs::write(cell.folder.join("run"), run.id().to_string()).unwrap();
+    // In one piece: the kill waits for the file, not for what is in it.
+    fs::write(cell.folder.join("run.part"), run.id().to_string()).unwrap();
+    fs::rename(cell.folder.join("run.part"), cell.folder.join("run")).unwrap();
     let ended = run.result::<String>().await;
     panic!("the process should have been killed: {ended:?}");
 }

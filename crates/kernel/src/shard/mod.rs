@@ -222,6 +222,12 @@ impl Shard {
         core::mem::take(&mut self.outputs)
     }
 
+    /// Whether something may leave now.
+    #[must_use]
+    pub fn has_outputs(&self) -> bool {
+        !self.outputs.is_empty()
+    }
+
     /// Moves what may leave now to the end of `into`, which keeps its memory from call to call.
     pub fn drain_outputs(&mut self, into: &mut Vec<Output>) {
         into.append(&mut self.outputs);

@@ -16,6 +16,9 @@ use super::{Ledger, Local, LocalKind, Mode};
 /// Passes over a function that wakes itself, before that counts as a loop without end.
 const PASSES_MAX: usize = 100_000;
 
+/// What a panic says when a timer, socket or task of the runtime was to be made outside of it.
+const OUTSIDE: &str = "context of a Tokio 1.x runtime";
+
 /// How an attempt's code came out.
 pub(crate) enum Driven<T> {
     /// It returned, and this is still to be written beside its outcome.
@@ -164,6 +167,9 @@ impl<T> Future for Drive<T> {
             this.ledger.hear();
             let polled = match this.poll_code(cx) {
                 Ok(polled) => polled,
+                Err(text) if this.ledger.mode == Mode::Function && text.contains(OUTSIDE) => {
+                    return Poll::Ready(this.foreign());
+                }
                 Err(text) => return Poll::Ready(Driven::Panicked(text, this.ledger.take_buffer())),
             };
             if let Some(error) = this.ledger.state.lock().fatal.take() {

@@ -212,7 +212,10 @@ where
             Instead::End(outcome) => outcome,
             Instead::Never => std::future::pending().await,
             Instead::Nothing => {
-                let calling = calls.next()(Call { key });
+                let calling = {
+                    let _inside = ledger.link.enter();
+                    calls.next()(Call { key })
+                };
                 match (Calling { ledger, local, call: pin!(calling) }).await {
                     Ok(value) => encode(&value),
                     Err(error) => Err(error.into().info),
@@ -241,7 +244,9 @@ impl<R: Future> Future for Calling<'_, R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
         let waker = self.ledger.call_waker(self.local, cx.waker());
+        let inside = self.ledger.link.enter();
         let polled = self.call.as_mut().poll(&mut Context::from_waker(&waker));
+        drop(inside);
         // Soon enough: that the call may go on is heard in a later poll of the task.
         if polled.is_pending() {
             self.ledger.calling(self.local, cx.waker());

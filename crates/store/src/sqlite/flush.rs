@@ -3,7 +3,7 @@
 use abide_kernel::Seq;
 use abide_kernel::ShardId;
 use abide_kernel::shard::{Flush, Record};
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::fault::{commit_fault, fault};
 use super::read::{ROW_COLUMNS, raw_row};
@@ -39,9 +39,7 @@ impl SqliteStore {
         if moved == 0 {
             return Ok(Verdict::Stale);
         }
-        for record in &flush.records {
-            upsert(&transaction, shard, record).map_err(doing)?;
-        }
+        upsert(&transaction, shard, &flush.records).map_err(doing)?;
         for (run, _) in &flush.purged {
             transaction
                 .prepare_cached("DELETE FROM run WHERE id = ?1")
@@ -64,12 +62,17 @@ impl SqliteStore {
     }
 }
 
-fn upsert(connection: &Connection, shard: u16, record: &Record) -> rusqlite::Result<()> {
+fn upsert(connection: &Connection, shard: u16, records: &[Record]) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(UPSERT)?;
+    records.iter().try_for_each(|record| upsert_one(&mut statement, shard, record))
+}
+
+fn upsert_one(statement: &mut CachedStatement<'_>, shard: u16, record: &Record) -> rusqlite::Result<()> {
     let id = record.run.0.to_be_bytes();
     let checkpoint = std::str::from_utf8(&record.checkpoint).expect("a checkpoint is JSON, and so UTF-8");
     let parent = record.parent.map(|parent| parent.0.to_be_bytes());
     let (line, place) = record.ready.as_ref().map(|(line, place)| (line, place)).unzip();
-    connection.prepare_cached(UPSERT)?.execute(params![
+    statement.execute(params![
         id.as_slice(),
         shard,
         record.head.0 as i64,
