@@ -30,9 +30,16 @@ async fn advance(shop: &Shop, calls: &Arc<AtomicU32>, run: &str, status: &str) {
     engine.stop(Duration::from_secs(5)).await;
 }
 
-/// JI-9, JI-20, JI-21: a reviewer finds the operation with its input and key, approves exactly that, and is named on the effect.
+/// JI-9, JI-20, JI-21, JI-22: a reviewer finds the operation with its input and key, and approves or rejects exactly that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reviewer_approves_an_effect() {
+async fn a_reviewer_decides_from_the_command_line() {
+    // One after the other: a process that is started meanwhile holds a store open for a moment that was just closed.
+    approves().await;
+    rejects().await;
+}
+
+/// Who approved, and why, is on the effect.
+async fn approves() {
     let (shop, calls) = (Shop::new(), Arc::new(AtomicU32::new(0)));
     let run = shop.start("refund", &["--input", "5"]);
     advance(&shop, &calls, &run, "awaiting_decision").await;
@@ -64,9 +71,8 @@ async fn a_reviewer_approves_an_effect() {
     assert!(history.contains("effect wire begins (unsafe_once, approved by ada)"), "{history}");
 }
 
-/// JI-22: a reviewer who says no is named in what the run came to.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reviewer_rejects_an_effect() {
+/// A reviewer who says no is named in what the run came to.
+async fn rejects() {
     let (shop, calls) = (Shop::new(), Arc::new(AtomicU32::new(0)));
     let run = shop.start("refund", &["--input", "5"]);
     advance(&shop, &calls, &run, "awaiting_decision").await;

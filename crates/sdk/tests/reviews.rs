@@ -203,6 +203,63 @@ fn a_step_has_its_effects_reviewed_too() {
     assert_eq!(rejected.result::<String>().unwrap(), "rejected: effect \"wire\" was rejected by ada: no");
 }
 
+/// A step that has something else under way hears of a decision where it is, and does not run again for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_hears_of_a_decision_meanwhile() {
+    let (attempts, open) = (Arc::new(AtomicU32::new(0)), Arc::new(tokio::sync::Notify::new()));
+    let (counted, opened) = (attempts.clone(), open.clone());
+    let order = Machine::<u32>::new("order").step("pay", move |ctx, amount: u32| {
+        let open = opened.clone();
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let long = ctx.effect("long", async |_| {
+                open.notified().await;
+                ok(1u32).await
+            });
+            let wire = async {
+                let wired: u32 = ctx.effect("wire", |_| ok(amount)).unsafe_once().await?;
+                open.notify_one();
+                Ok::<_, StepError>(wired)
+            };
+            let (long, wired) = tokio::try_join!(long.into_future(), wire)?;
+            Ok(done(&(long + wired)))
+        }
+    });
+    let order = order.control(Control::interrupt().named("wire"));
+    let engine = abide::Engine::open("memory:").register(order).start().await.unwrap();
+    let run = engine.client().start("order", &5u32).await.unwrap();
+    let asked = async {
+        loop {
+            match run.boundary().await.unwrap() {
+                Some(open) => return open.id,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let id = tokio::time::timeout(Duration::from_secs(20), asked).await.expect("it is asked");
+    assert!(run.approve(id, "ada").await.unwrap());
+    let ended = tokio::time::timeout(Duration::from_secs(20), run.result::<u32>()).await.expect("it ends");
+    assert_eq!((ended.unwrap(), attempts.load(Ordering::SeqCst)), (6, 1));
+    engine.stop(Duration::from_secs(5)).await;
+}
+
+/// An approval is for an effect, not for a call: what may be repeated is tried again under the same one.
+#[test]
+fn a_reviewed_effect_is_tried_again_under_one_approval() {
+    let fetch = Function::new("fetch", async |ctx: FnCtx, (): ()| {
+        let often = abide::RetryPolicy { retries_max: Some(3), ..abide::RetryPolicy::exponential(1_000) };
+        ctx.effect("fetch", |_| ok(1u32)).retry(often).await
+    });
+    let engine = TestEngine::new().register(fetch.control(Control::interrupt()));
+    let script = engine.operation("fetch").fails(StepError::new("down")).fails(StepError::new("down")).returns(&1u32);
+    let run = engine.start("fetch", &());
+    run.approve("fetch", "ada");
+    assert_eq!(run.result::<u32>().unwrap(), 1);
+    assert_eq!((script.calls(), run.show().manual.len()), (3, 1));
+    let fetched = run.effects().remove(0);
+    assert_eq!((fetched.failures, fetched.approval.map(|approval| approval.actor.clone())), (2, Some("ada".into())));
+}
+
 /// SQ-59: a run asks for one person at a time: reviews that come up side by side wait for their turn.
 #[test]
 fn reviews_take_turns() {
@@ -378,6 +435,24 @@ fn a_review_survives_every_crash() {
     report.assert_ok();
     assert!(report.points >= 4, "{report}");
     crash_everywhere(|| refund(&[reviewed()]), &5u32).rejects("wire", "ada", "no").run().assert_ok();
+    let step = || {
+        let order = Machine::<u32>::new("order").step("pay", async |ctx, amount: u32| {
+            let often = abide::RetryPolicy::exponential(1_000);
+            let fetched: u32 = ctx.effect("fetch", |_| ok(amount)).retry(often).await?;
+            let wired: u32 = ctx.effect("wire", |_| ok(fetched)).unsafe_once().await?;
+            Ok(done(&wired))
+        });
+        order.control(reviewed())
+    };
+    let report = crash_everywhere(step, &5u32)
+        .fails("fetch", StepError::new("down"))
+        .returns("fetch", &5u32)
+        .approves("wire", "ada")
+        .resolves("wire", &5u32)
+        .once("wire")
+        .run();
+    report.assert_ok();
+    assert!(report.points >= 5, "{report}");
 }
 
 /// Refusals have a form of their own, for programs.
