@@ -43,6 +43,15 @@ impl Lock {
     }
 }
 
+impl Drop for Lock {
+    /// By itself a lock ends when the last copy of its file is closed, and a process that is being started from this one
+    /// has a copy for a moment.
+    fn drop(&mut self) {
+        // Should it fail, the lock ends with this process.
+        let _ = self.file.unlock();
+    }
+}
+
 fn unusable(lock: &Path, error: std::io::Error) -> Fault {
     let message = format!("the lock file {} cannot be opened or written: {error}", lock.display());
     Fault::because(FaultKind::Unusable, message, error)
@@ -106,4 +115,23 @@ fn read_holder(file: &mut File) -> Option<Holder> {
     let name = lines.next().unwrap_or_default().to_owned();
     let serving = lines.next().and_then(|line| serde_json::from_str(line).ok());
     Some(Holder { pid, name, serving })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+mod tests {
+    use super::*;
+
+    /// A process that is being started has copies of all files until it becomes another program.
+    #[test]
+    fn a_lock_that_is_given_back_is_free_whoever_has_a_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("abide.db");
+        let lock = take(&path, "first").unwrap();
+        let copy = lock.file.try_clone().unwrap();
+        assert!(take(&path, "second").is_err());
+        drop(lock);
+        take(&path, "third").unwrap();
+        drop(copy);
+    }
 }
