@@ -40,6 +40,23 @@ pub(crate) fn prepare() -> Result<()> {
     install(&packages)
 }
 
+/// Leaves commands on the path that only one chore needs, each with the Debian package that brings it.
+pub(crate) fn need(commands: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&(&str, &str)> = commands.iter().filter(|(command, _)| !is_on_path(command)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    let names: Vec<&str> = missing.iter().map(|(command, _)| *command).collect();
+    ensure!(
+        is_root() && is_on_path("apt-get"),
+        "expected {} on the path, found none, and this user may not install it; run: sudo apt-get install {}",
+        names.join(", "),
+        packages.join(" "),
+    );
+    install(&packages)
+}
+
 fn require_components() -> Result<()> {
     for (component, verb) in COMPONENTS {
         let present = Command::new(cargo_path())
@@ -67,7 +84,7 @@ fn is_on_path(command: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(command).is_file())
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 

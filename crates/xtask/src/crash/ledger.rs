@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::audit::Found;
 
 /// What was acknowledged, and what was found missing.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
     /// Runs whose start was acknowledged.
     pub(crate) started: BTreeMap<String, ()>,
@@ -15,6 +15,8 @@ pub(crate) struct Ledger {
     pub(crate) ended: BTreeMap<String, String>,
     /// Runs whose cancellation was acknowledged.
     pub(crate) cancelled: BTreeMap<String, ()>,
+    /// Why processes said that they can not go on.
+    pub(crate) closed: Vec<String>,
     /// Acknowledgements on stores that are done with.
     before: usize,
     pub(crate) lost: u64,
@@ -43,6 +45,7 @@ impl Ledger {
                     self.problems.push(format!("{run} ended twice, differently"));
                 }
             }
+            ["closed", reason, "."] => self.closed.push((*reason).to_owned()),
             ["cancelled", run, "."] => {
                 self.cancelled.insert((*run).to_owned(), ());
             }
@@ -62,6 +65,7 @@ impl Ledger {
         self.signals.clear();
         self.ended.clear();
         self.cancelled.clear();
+        self.closed.clear();
     }
 
     /// Adds what an audit found.

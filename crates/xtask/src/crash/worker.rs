@@ -30,6 +30,13 @@ pub(crate) struct Options {
     /// Make no new load; let everything end, then stop.
     #[arg(long)]
     drain: bool,
+    /// Make so many runs, let them end, then stop.
+    #[arg(long)]
+    few: Option<u64>,
+    #[arg(long, default_value = "full")]
+    durability: String,
+    #[arg(long)]
+    lease_ms: Option<u64>,
 }
 
 /// Tasks that make load at once.
@@ -47,8 +54,12 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
 }
 
 async fn serve(options: &Options) -> Result<()> {
-    let url = format!("sqlite:{}", options.store.display());
-    let engine = Engine::open(&url)
+    let url = format!("sqlite:{}?durability={}", options.store.display(), options.durability);
+    let mut engine = Engine::open(&url);
+    if let Some(lease_ms) = options.lease_ms {
+        engine = engine.lease(Duration::from_millis(lease_ms));
+    }
+    let engine = engine
         .register(workload::plain())
         .register(workload::long())
         .register(workload::signalled())
@@ -68,19 +79,45 @@ async fn serve(options: &Options) -> Result<()> {
         return Ok(());
     }
     let notes = Notes::default();
+    let loaded = match options.few {
+        Some(runs) => few(&client, &notes, options.seed, runs).await,
+        None => load_for_ever(&client, &notes, options.seed).await,
+    };
+    if let Err(error) = &loaded {
+        // Whoever listens learns why no more is to come.
+        notes.write(&["closed", &format!("{error:#}").replace(['\t', '\n'], " ")]);
+    }
+    engine.stop(Duration::from_secs(10)).await;
+    loaded
+}
+
+async fn load_for_ever(client: &Client, notes: &Notes, seed: u64) -> Result<()> {
     // Runs that earlier lives left behind need their signals, and end in this life.
     let rest = client.clone();
     let resumed = tokio::spawn(async move { feed(&rest).await });
     let mut loaders = Vec::new();
     for loader in 0..LOADERS {
         let (client, notes) = (client.clone(), notes.clone());
-        let chance = fastrand::Rng::with_seed(options.seed ^ loader.wrapping_mul(0x9e37_79b9));
-        loaders.push(tokio::spawn(async move { load(&client, &notes, chance).await }));
+        let mut chance = fastrand::Rng::with_seed(seed ^ loader.wrapping_mul(0x9e37_79b9));
+        loaders.push(tokio::spawn(async move {
+            loop {
+                load(&client, &notes, &mut chance).await?;
+            }
+        }));
     }
     for loader in loaders {
-        loader.await??;
+        let ended: Result<()> = loader.await?;
+        ended?;
     }
-    resumed.await??;
+    resumed.await?
+}
+
+/// One run after the other, so that every life of this kind asks the same of the disk.
+async fn few(client: &Client, notes: &Notes, seed: u64, runs: u64) -> Result<()> {
+    let mut chance = fastrand::Rng::with_seed(seed);
+    for _ in 0..runs {
+        load(client, notes, &mut chance).await?;
+    }
     Ok(())
 }
 
@@ -98,39 +135,41 @@ impl Notes {
     }
 }
 
-async fn load(client: &Client, notes: &Notes, mut chance: fastrand::Rng) -> Result<()> {
-    loop {
-        let kind = chance.u8(0..10);
-        let run = match kind {
-            0..=2 => client.start("plain", &0u32).await?,
-            3 => client.start("long", &0u32).await?,
-            4 => client.start("timed", &0u32).await?,
-            5 => client.start("parent", &0u32).await?,
-            6 => client.start("flaky", &0u32).await?,
-            7 => {
-                let key = format!("k{}", chance.u32(0..20));
-                let start = client.start("plain", &0u32).key(&key).on_conflict(OnConflict::Reuse).concurrency(&key, 1);
-                start.occupied(StatusSet::OPEN).await?
-            }
-            _ => client.start("signalled", &Vec::<u32>::new()).await?,
-        };
-        let id = run.id().to_string();
-        notes.write(&["started", &id]);
-        if kind >= 8 {
-            signal(&run, notes, &id, 1).await?;
-            if chance.u8(0..8) == 0 {
-                match run.cancel("by chance").await {
-                    Ok(()) => notes.write(&["cancelled", &id]),
-                    Err(ClientError::Refused(_)) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                continue;
-            }
-            signal(&run, notes, &id, 2).await?;
+/// One run by chance, from its start to its end.
+async fn load(client: &Client, notes: &Notes, chance: &mut fastrand::Rng) -> Result<()> {
+    let kind = chance.u8(0..10);
+    let run = match kind {
+        0..=2 => client.start("plain", &0u32).await?,
+        3 => client.start("long", &0u32).await?,
+        4 => client.start("timed", &0u32).await?,
+        5 => client.start("parent", &0u32).await?,
+        6 => client.start("flaky", &0u32).await?,
+        7 => {
+            let key = format!("k{}", chance.u32(0..20));
+            let start = client.start("plain", &0u32).key(&key).on_conflict(OnConflict::Reuse).concurrency(&key, 1);
+            start.occupied(StatusSet::OPEN).await?
         }
-        let _ = run.result::<serde_json::Value>().await;
-        notes.write(&["ended", &id, &audit::ending(&run.show().await?)]);
+        _ => client.start("signalled", &Vec::<u32>::new()).await?,
+    };
+    let id = run.id().to_string();
+    notes.write(&["started", &id]);
+    if kind >= 8 {
+        signal(&run, notes, &id, 1).await?;
+        if chance.u8(0..8) == 0 {
+            match run.cancel("by chance").await {
+                Ok(()) => notes.write(&["cancelled", &id]),
+                Err(ClientError::Refused(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            return Ok(());
+        }
+        signal(&run, notes, &id, 2).await?;
     }
+    let _ = run.result::<serde_json::Value>().await;
+    let shown = run.show().await?;
+    anyhow::ensure!(shown.end.is_some(), "the engine has closed: {id} was waited for and is {}", shown.status());
+    notes.write(&["ended", &id, &audit::ending(&shown)]);
+    Ok(())
 }
 
 async fn signal(run: &RunHandle, notes: &Notes, id: &str, number: u32) -> Result<()> {

@@ -1,0 +1,160 @@
+//! The process under test: how it is started, under which tool, and how its acknowledgements are read.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::Options;
+use super::ledger::Ledger;
+
+/// What a process does with its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Makes load until it is killed.
+    Load,
+    /// Makes so many runs, one after the other, and stops.
+    Few(u64),
+    /// Makes no load; lets everything end, then stops.
+    Drain,
+}
+
+/// How a process is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) store: PathBuf,
+    pub(crate) shards: u16,
+    pub(crate) seed: u64,
+    pub(crate) task: Task,
+    pub(crate) durability: String,
+    pub(crate) sabotage: Option<String>,
+    /// The point at which it kills itself, and at which visit.
+    pub(crate) point: Option<(String, u64)>,
+    /// How long its claims last.
+    pub(crate) lease_ms: Option<u64>,
+    /// The tool it runs under, with arguments.
+    pub(crate) under: Vec<OsString>,
+}
+
+impl Plan {
+    pub(crate) fn new(options: &Options, store: &Path, seed: u64, task: Task) -> Self {
+        Self {
+            store: store.to_owned(),
+            shards: options.shards,
+            seed,
+            task,
+            durability: options.durability.clone(),
+            sabotage: options.sabotage.clone(),
+            point: None,
+            lease_ms: None,
+            under: Vec::new(),
+        }
+    }
+
+    /// The same under a tool, such as `strace -f`.
+    pub(crate) fn under<S: AsRef<str>>(mut self, tool: &[S]) -> Self {
+        self.under = tool.iter().map(|word| word.as_ref().into()).collect();
+        self
+    }
+
+    pub(crate) fn start(&self) -> Result<Process> {
+        let me = std::env::current_exe().context("finding this program")?;
+        let mut command = match self.under.split_first() {
+            Some((tool, arguments)) => {
+                let mut command = Command::new(tool);
+                command.args(arguments).arg(me);
+                command
+            }
+            None => Command::new(me),
+        };
+        command.arg("crash-worker").arg("--store").arg(&self.store).arg("--seed").arg(self.seed.to_string());
+        command.arg("--shards").arg(self.shards.to_string()).arg("--durability").arg(&self.durability);
+        if let Some((point, count)) = &self.point {
+            command.arg("--point").arg(point).arg("--count").arg(count.to_string());
+        }
+        if let Some(sabotage) = &self.sabotage {
+            command.arg("--sabotage").arg(sabotage);
+        }
+        if let Some(lease_ms) = self.lease_ms {
+            command.arg("--lease-ms").arg(lease_ms.to_string());
+        }
+        match self.task {
+            Task::Load => {}
+            Task::Few(runs) => drop(command.arg("--few").arg(runs.to_string())),
+            Task::Drain => drop(command.arg("--drain")),
+        }
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting the process")?;
+        let stdout = child.stdout.take().context("the process has an output")?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Process { child, lines })
+    }
+}
+
+/// A process under test.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) lines: Receiver<String>,
+}
+
+impl Process {
+    /// Notes what it says until `acknowledged` things are noted altogether. Whether it was still there then.
+    pub(crate) fn listen(&self, ledger: &mut Ledger, acknowledged: usize, limit: Duration) -> Result<bool> {
+        let deadline = Instant::now() + limit;
+        while ledger.acknowledged() < acknowledged {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => ledger.note(&line),
+                Err(RecvTimeoutError::Timeout) => bail!("the process acknowledged nothing more for {limit:?}"),
+                Err(RecvTimeoutError::Disconnected) => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes what it says for a while.
+    pub(crate) fn listen_for(&self, ledger: &mut Ledger, while_: Duration) {
+        let deadline = Instant::now() + while_;
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            ledger.note(&line);
+        }
+    }
+
+    /// Kills it, and notes what it had said.
+    pub(crate) fn kill(mut self, ledger: &mut Ledger) -> Result<ExitStatus> {
+        self.child.kill().context("killing the process")?;
+        self.rest(ledger)
+    }
+
+    /// Waits for its end, not longer than `limit` without a word, and notes what it says.
+    pub(crate) fn end(mut self, ledger: &mut Ledger, limit: Duration) -> Result<ExitStatus> {
+        loop {
+            match self.lines.recv_timeout(limit) {
+                Ok(line) => ledger.note(&line),
+                Err(RecvTimeoutError::Disconnected) => return self.rest(ledger),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.child.kill().context("killing the process")?;
+                    self.rest(ledger)?;
+                    bail!("the process neither ended nor said a word for {limit:?}");
+                }
+            }
+        }
+    }
+
+    fn rest(&mut self, ledger: &mut Ledger) -> Result<ExitStatus> {
+        let status = self.child.wait().context("waiting for the process")?;
+        for line in self.lines.iter() {
+            ledger.note(&line);
+        }
+        Ok(status)
+    }
+}
