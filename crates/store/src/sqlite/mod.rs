@@ -10,6 +10,7 @@ mod lock;
 mod open;
 
 mod append;
+mod checkpoint;
 mod fault;
 mod flush;
 mod owner;
@@ -23,6 +24,7 @@ mod reader;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use abide_kernel::{Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 use rusqlite::Connection;
@@ -42,8 +44,10 @@ pub struct SqliteStore {
     shards: Vec<Owned>,
     counts: Arc<Counts>,
     buffer: Vec<u8>,
-    /// A sync failed: nobody knows what is on the disk, and nothing more is written.
-    stopped: bool,
+    /// Why nothing more is written: a write or a sync failed, and nobody knows what is on the disk.
+    stopped: Option<String>,
+    /// Frames in the write-ahead log after the last commit.
+    frames: Arc<AtomicU32>,
     /// Held until the store is closed; names the holder for those who come later.
     lock: Option<lock::Lock>,
 }

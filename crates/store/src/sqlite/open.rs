@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::{SLOTS, ShardMap};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::fault;
-use super::{Holder, Owned, SqliteReader, SqliteStore, lock, schema};
+use super::{Holder, Owned, SqliteReader, SqliteStore, checkpoint, lock, schema};
 use crate::{Durability, Fault, FaultKind};
 
 /// How long to wait for others that use the file: readers that pin its log, foreign writers.
@@ -33,15 +34,19 @@ impl SqliteStore {
         let doing = |error| fault(&format!("opening {}", path.display()), error);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let mut connection = connect(path, flags).map_err(doing)?;
+        // Closing would write and sync once more, also after a sync that failed, and nobody would hear of it.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(doing)?;
+        let frames = checkpoint::count_frames(&mut connection).map_err(doing)?;
         if connection.is_readonly("main").map_err(doing)? {
             let message = format!("{} cannot be written: give this user write permission", path.display());
             return Err(Fault::new(FaultKind::Unusable, message));
         }
         // Before the settings: they would already change a file that is not ours.
         schema::check(&connection, path)?;
-        configure(&connection, durability).map_err(doing)?;
+        configure(&connection, path, durability)?;
         schema::migrate(&mut connection, shards)?;
         settle(&connection, path)?;
+        sync_folder(path)?;
         let map = ShardMap::new(schema::shards(&connection)?);
         Ok(Self {
             connection,
@@ -50,7 +55,8 @@ impl SqliteStore {
             shards: vec![Owned::default(); usize::from(map.count())],
             counts: Arc::default(),
             buffer: Vec::new(),
-            stopped: false,
+            stopped: None,
+            frames,
             lock: Some(lock),
         })
     }
@@ -92,7 +98,7 @@ pub fn open_read_only(path: &Path) -> Result<SqliteReader, Fault> {
 pub fn raw_journal(path: &Path, durability: Durability) -> Result<Connection, Fault> {
     let doing = |error| fault("opening a raw journal", error);
     let mut connection = Connection::open(path).map_err(doing)?;
-    configure(&connection, durability).map_err(doing)?;
+    configure(&connection, path, durability)?;
     schema::migrate(&mut connection, 1)?;
     Ok(connection)
 }
@@ -125,17 +131,31 @@ fn check_path(path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-fn configure(connection: &Connection, durability: Durability) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "page_size", 8_192)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+fn configure(connection: &Connection, path: &Path, durability: Durability) -> Result<(), Fault> {
+    let doing = |error| fault(&format!("setting {} up", path.display()), error);
+    connection.pragma_update(None, "page_size", 8_192).map_err(doing)?;
+    connection.pragma_update(None, "journal_mode", "WAL").map_err(doing)?;
+    // It answers before it commits, and a commit that fails then is not seen. What has become of it is known when the
+    // file was looked at again.
+    schema::format(connection).map_err(doing)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(doing)?;
+    if mode != "wal" {
+        let message = format!(
+            "{} could not be given a write-ahead log (its mode is {mode:?}): its disk fails, or cannot do that; nothing was acknowledged",
+            path.display()
+        );
+        return Err(Fault::new(FaultKind::Unusable, message));
+    }
     let synchronous = match durability {
         Durability::Full => "FULL",
         Durability::Relaxed => "NORMAL",
     };
-    connection.pragma_update(None, "synchronous", synchronous)?;
-    connection.pragma_update(None, "cache_size", -32_768)?;
-    connection.pragma_update(None, "foreign_keys", false)?;
-    Ok(())
+    let settings = || {
+        connection.pragma_update(None, "synchronous", synchronous)?;
+        connection.pragma_update(None, "cache_size", -32_768)?;
+        connection.pragma_update(None, "foreign_keys", false)
+    };
+    settings().map_err(doing)
 }
 
 /// Frames of a process that was killed may look durable in the page cache and not be: bring them into the file,
@@ -153,4 +173,18 @@ fn settle(connection: &Connection, path: &Path) -> Result<(), Fault> {
         return Err(Fault::new(FaultKind::Refused, message));
     }
     Ok(())
+}
+
+/// SQLite does without word from the folder when it makes the file and its log. Without it both may be gone with the
+/// power, and everything in them.
+fn sync_folder(path: &Path) -> Result<(), Fault> {
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| {
+        let message =
+            format!("the folder of {} could not be synced: {error}; nothing was acknowledged", path.display());
+        Fault::because(FaultKind::Unusable, message, error)
+    })
 }

@@ -24,9 +24,9 @@ impl SqliteStore {
     }
 
     fn check_going(&self) -> Result<(), Fault> {
-        if self.stopped {
+        if let Some(why) = &self.stopped {
             let message = format!(
-                "a write to {} failed before, and what is on the disk is not known: it is not written to again; open it anew",
+                "a write to {} failed before, and what is on the disk is not known: it is not written to again; open it anew ({why})",
                 self.path.display()
             );
             return Err(Fault::new(FaultKind::Fatal, message));
@@ -40,12 +40,23 @@ impl SqliteStore {
 
     /// After a fatal fault nothing is written or synced through this connection, not even when it closes.
     fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
-        if answer.as_ref().is_err_and(|fault| fault.kind == FaultKind::Fatal) {
-            self.stopped = true;
-            // Should it fail, the frames that closing would bring into the file are those of whole commits.
-            let _ = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        if let Err(fault) = &answer
+            && fault.kind == FaultKind::Fatal
+        {
+            self.stopped = Some(fault.message.clone());
         }
         answer
+    }
+
+    /// What was committed is durable, and stays so when the log cannot be brought into the file: its caller hears that
+    /// it is, and the next one that nothing is written any more.
+    fn heed_commit<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        if answer.is_ok()
+            && let Err(fault) = self.checkpoint()
+        {
+            let _ = self.heed::<()>(Err(fault));
+        }
+        self.heed(answer)
     }
 
     fn take_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault> {
@@ -127,13 +138,13 @@ impl Store for SqliteStore {
     fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {
         self.check_going()?;
         let verdicts = self.append_group(group);
-        self.heed(verdicts)
+        self.heed_commit(verdicts)
     }
 
     fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
         self.check_going()?;
         let verdict = self.flush_index(flush);
-        self.heed(verdict)
+        self.heed_commit(verdict)
     }
 
     fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
@@ -188,14 +199,19 @@ impl Store for SqliteStore {
     }
 
     fn close(&mut self) -> Result<(), Fault> {
-        let settled = if self.stopped || self.lock.is_none() {
+        let settled = if self.stopped.is_some() || self.lock.is_none() {
             Ok(())
         } else {
-            // A reader that pins the log keeps it from being emptied; whoever opens the store next does it then.
-            self.connection
+            // A reader that pins the log keeps it from being emptied; whoever opens the store next does it then. When
+            // all is in order, the log may go as the connection does.
+            let emptied = self
+                .connection
                 .busy_timeout(CLOSING)
                 .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
-                .map_err(|error| fault("closing the store", error))
+                .and_then(|()| self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false))
+                .map(drop)
+                .map_err(|error| fault("closing the store", error));
+            self.heed(emptied)
         };
         // Somebody may still hold on to this object; the file is free for others all the same.
         self.lock = None;

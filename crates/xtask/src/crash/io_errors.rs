@@ -15,6 +15,8 @@ use crate::setup;
 
 /// Runs of a life: few, because every sync and every write among them is a life of its own.
 const RUNS: u64 = 3;
+/// Large runs of a life: enough to fill the log once.
+const LARGE_RUNS: u64 = 24;
 /// A life that takes more than this has lost its end.
 const N_MAX: u64 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,6 +38,14 @@ impl Kind {
         }
     }
 
+    /// Large runs make thousands of writes that are all alike, but hardly more syncs than small ones.
+    fn beginnings(self) -> &'static [Beginning] {
+        match self {
+            Self::Sync => &[Beginning::Nothing, Beginning::Killed, Beginning::Closed, Beginning::Large],
+            Self::Room => &[Beginning::Nothing, Beginning::Killed, Beginning::Closed],
+        }
+    }
+
     fn injection(self, n: u64) -> String {
         match self {
             Self::Sync => format!("inject=fsync,fdatasync:error=EIO:when={n}"),
@@ -51,6 +61,10 @@ enum Beginning {
     Nothing,
     /// A store whose process was killed, with frames in its log.
     Killed,
+    /// A store that was closed: opening it syncs little, so that what comes then has its turn.
+    Closed,
+    /// The same, and runs so large that the log is brought into the file while they go on.
+    Large,
 }
 
 /// What became of the lives of one kind.
@@ -68,6 +82,8 @@ struct Harness<'a> {
     folder: PathBuf,
     /// A store whose process was killed, and what it had acknowledged.
     killed: (PathBuf, Ledger),
+    /// A store whose process has stopped in good order, and what it had acknowledged.
+    closed: (PathBuf, Ledger),
     acknowledged: usize,
     lost: u64,
     unfinished: u64,
@@ -77,14 +93,18 @@ struct Harness<'a> {
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
     setup::need(&[("strace", "strace")])?;
-    let folder = tempfile::Builder::new().prefix("abide-io-").tempdir_in(".").context("making a directory here")?;
+    // In memory: a sync that takes its time makes the engine change threads, and calls are counted thread by thread.
+    let place = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "." };
+    let folder = tempfile::Builder::new().prefix("abide-io-").tempdir_in(place).context("making a directory")?;
     let folder_path = folder.path().canonicalize()?;
     let killed = kill_one(options, &folder_path)?;
+    let closed = close_one(options, &folder_path)?;
     let mut harness = Harness {
         options,
         acknowledged: 0,
         folder: folder_path,
         killed,
+        closed,
         lost: 0,
         unfinished: 0,
         retried: Vec::new(),
@@ -93,8 +113,8 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
     let mut kinds = serde_json::Map::new();
     for kind in Kind::ALL {
         let mut count = Count::default();
-        for beginning in [Beginning::Nothing, Beginning::Killed] {
-            harness.every_n(kind, beginning, &mut count)?;
+        for beginning in kind.beginnings() {
+            harness.every_n(kind, *beginning, &mut count)?;
         }
         kinds.insert(kind.name().to_owned(), count.json());
         eprintln!("{}: {}", kind.name(), count.json());
@@ -122,6 +142,16 @@ fn kill_one(options: &Options, folder: &Path) -> Result<(PathBuf, Ledger)> {
     Ok((store, ledger))
 }
 
+/// A store whose process has stopped in good order.
+fn close_one(options: &Options, folder: &Path) -> Result<(PathBuf, Ledger)> {
+    let store = folder.join("closed.db");
+    let mut ledger = Ledger::default();
+    let status = Plan::new(options, &store, options.seed, Task::Few(5)).start()?.end(&mut ledger, PATIENCE)?;
+    let log = beside(&store, "-wal").metadata().map_or(0, |log| log.len());
+    ensure!(status.success() && log == 0, "the store was not closed in good order");
+    Ok((store, ledger))
+}
+
 fn beside(store: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(format!("{}{suffix}", store.display()))
 }
@@ -130,9 +160,9 @@ impl Harness<'_> {
     /// One life for each n, until one is not hit.
     fn every_n(&mut self, kind: Kind, beginning: Beginning, count: &mut Count) -> Result<()> {
         for n in 1..=N_MAX {
-            let hit = self.life(kind, beginning, n, count).with_context(|| {
-                format!("{} at n = {n}, beginning with {beginning:?}", kind.name())
-            })?;
+            let hit = self
+                .life(kind, beginning, n, count)
+                .with_context(|| format!("{} at n = {n}, beginning with {beginning:?}", kind.name()))?;
             if !hit {
                 return Ok(());
             }
@@ -143,24 +173,18 @@ impl Harness<'_> {
     fn life(&mut self, kind: Kind, beginning: Beginning, n: u64, count: &mut Count) -> Result<bool> {
         let life = tempfile::Builder::new().prefix("life-").tempdir_in(&self.folder)?;
         let store = life.path().join("abide.db");
-        let mut ledger = Ledger::default();
-        if beginning == Beginning::Killed {
-            for suffix in ["", "-wal"] {
-                std::fs::copy(beside(&self.killed.0, suffix), beside(&store, suffix))?;
-            }
-            ledger = self.killed.1.clone();
-        }
+        let mut ledger = self.begin(beginning, &store)?;
+        let before = ledger.acknowledged();
         let said = life.path().join("strace.txt");
-        let tool = ["strace", "-f", "-qq", "-y", "--seccomp-bpf", "-e", "trace=fsync,fdatasync,pwrite64", "-e"];
-        let mut under: Vec<String> = tool.map(str::to_owned).to_vec();
-        under.extend([kind.injection(n), "-o".to_owned(), said.display().to_string()]);
-        let plan = Plan::new(self.options, &store, self.options.seed, Task::Few(RUNS));
+        let under = strace(kind, beginning, n, &store, &said);
+        let task = if beginning == Beginning::Large { Task::Large(LARGE_RUNS) } else { Task::Few(RUNS) };
+        let plan = Plan::new(self.options, &store, self.options.seed, task);
         let status = plan.clone().under(&under).start()?.end(&mut ledger, PATIENCE)?;
         let calls = std::fs::read_to_string(&said).context("reading what strace says")?;
         let hit = Hit::find(&calls, &store);
         count.lives += 1;
         count.hit += u64::from(hit.is_some());
-        let opened = ledger.acknowledged() > 0 || !ledger.closed.is_empty();
+        let opened = ledger.acknowledged() > before || !ledger.closed.is_empty();
         match (&hit, status.success()) {
             (None, true) => {}
             (None, false) => bail!("no call was hit, and the process ended with {status}: {:?}", ledger.closed),
@@ -169,11 +193,28 @@ impl Harness<'_> {
             (Some(_), false) if !opened => count.refused_to_open += 1,
             (Some(_), false) => self.problems.push(format!("n = {n}: it ended with {status} and did not say why")),
         }
-        if let Some(hit) = hit.as_ref().filter(|hit| kind == Kind::Sync && hit.is_of_store) {
+        // What SQLite rolls back while it makes the file is nothing to anybody.
+        let unborn = beginning == Beginning::Nothing && !opened;
+        if let Some(hit) = hit.as_ref().filter(|hit| kind == Kind::Sync && hit.is_of_store && !unborn) {
             self.retried.extend(hit.after.iter().map(|call| format!("n = {n}, after {}: {call}", hit.call)));
         }
         self.recover(&plan, &mut ledger, n)?;
         Ok(hit.is_some())
+    }
+
+    /// Puts the store there that a life begins with; answers with what was acknowledged on it.
+    fn begin(&self, beginning: Beginning, store: &Path) -> Result<Ledger> {
+        let (from, ledger) = match beginning {
+            Beginning::Nothing => return Ok(Ledger::default()),
+            Beginning::Killed => &self.killed,
+            Beginning::Closed | Beginning::Large => &self.closed,
+        };
+        for suffix in ["", "-wal"] {
+            if beside(from, suffix).exists() {
+                std::fs::copy(beside(from, suffix), beside(store, suffix))?;
+            }
+        }
+        Ok(ledger.clone())
     }
 
     /// Opened anew, everything acknowledged is there, and everything comes to its end.
@@ -192,7 +233,7 @@ impl Harness<'_> {
     }
 
     fn report(&self, kinds: serde_json::Map<String, Value>) -> Result<()> {
-        for problem in self.problems.iter().chain(&self.retried).take(20) {
+        for problem in self.problems.iter().take(20).chain(self.retried.iter().take(20)) {
             eprintln!("problem: {problem}");
         }
         println!(
@@ -206,6 +247,17 @@ impl Harness<'_> {
         ensure!(wrong == 0, "{wrong} things are not as they were promised");
         Ok(())
     }
+}
+
+fn strace(kind: Kind, beginning: Beginning, n: u64, store: &Path, said: &Path) -> Vec<String> {
+    let tool = ["strace", "-f", "-qq", "-y", "--seccomp-bpf", "-e", "trace=fsync,fdatasync,pwrite64", "-e"];
+    let mut words: Vec<String> = tool.map(str::to_owned).to_vec();
+    words.extend([kind.injection(n), "-o".to_owned(), said.display().to_string()]);
+    if beginning == Beginning::Large {
+        // Only the file itself: it is synced when the log is brought into it, whichever thread does that.
+        words.extend(["-P".to_owned(), store.display().to_string()]);
+    }
+    words
 }
 
 /// The call that was made to fail, and what was asked of the store's files after it.

@@ -19,6 +19,8 @@ pub(crate) enum Task {
     Load,
     /// Makes so many runs, one after the other, and stops.
     Few(u64),
+    /// The same with runs so large that each fills the log.
+    Large(u64),
     /// Makes no load; lets everything end, then stops.
     Drain,
 }
@@ -85,6 +87,7 @@ impl Plan {
         match self.task {
             Task::Load => {}
             Task::Few(runs) => drop(command.arg("--few").arg(runs.to_string())),
+            Task::Large(runs) => drop(command.arg("--large").arg(runs.to_string())),
             Task::Drain => drop(command.arg("--drain")),
         }
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting the process")?;

@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// Make so many runs, let them end, then stop.
     #[arg(long)]
     few: Option<u64>,
+    /// Make so many runs that fill the log, then stop.
+    #[arg(long)]
+    large: Option<u64>,
     #[arg(long, default_value = "full")]
     durability: String,
     #[arg(long)]
@@ -41,6 +44,8 @@ pub(crate) struct Options {
 
 /// Tasks that make load at once.
 const LOADERS: u64 = 12;
+/// What a large run carries: two dozen of them fill the log.
+const LARGE_BYTES: usize = 100 * 1024;
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
     if let Some(point) = &options.point {
@@ -49,8 +54,13 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
     if options.sabotage.is_some() {
         points::sabotage_ack_before_commit();
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(serve(options))
+    let mut runtime = if options.few.is_some() || options.large.is_some() {
+        // Calls are counted thread by thread by the tool that makes them fail.
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    runtime.worker_threads(2).enable_all().build()?.block_on(serve(options))
 }
 
 async fn serve(options: &Options) -> Result<()> {
@@ -66,6 +76,7 @@ async fn serve(options: &Options) -> Result<()> {
         .register(workload::timed())
         .register(workload::parent())
         .register(workload::flaky())
+        .register(workload::large())
         .queue("default", 32)
         .shards(options.shards)
         .flush_after(200)
@@ -79,9 +90,10 @@ async fn serve(options: &Options) -> Result<()> {
         return Ok(());
     }
     let notes = Notes::default();
-    let loaded = match options.few {
-        Some(runs) => few(&client, &notes, options.seed, runs).await,
-        None => load_for_ever(&client, &notes, options.seed).await,
+    let loaded = match (options.few, options.large) {
+        (Some(runs), _) => few(&client, &notes, options.seed, runs).await,
+        (None, Some(runs)) => large(&client, &notes, runs).await,
+        (None, None) => load_for_ever(&client, &notes, options.seed).await,
     };
     if let Err(error) = &loaded {
         // Whoever listens learns why no more is to come.
@@ -117,6 +129,18 @@ async fn few(client: &Client, notes: &Notes, seed: u64, runs: u64) -> Result<()>
     let mut chance = fastrand::Rng::with_seed(seed);
     for _ in 0..runs {
         load(client, notes, &mut chance).await?;
+    }
+    Ok(())
+}
+
+/// Runs whose input fills the log: it is brought into the file in between.
+async fn large(client: &Client, notes: &Notes, runs: u64) -> Result<()> {
+    let input = vec!["x".repeat(LARGE_BYTES)];
+    for _ in 0..runs {
+        let run = client.start("large", &input).await?;
+        let id = run.id().to_string();
+        notes.write(&["started", &id]);
+        end(&run, notes, &id).await?;
     }
     Ok(())
 }
@@ -165,10 +189,15 @@ async fn load(client: &Client, notes: &Notes, chance: &mut fastrand::Rng) -> Res
         }
         signal(&run, notes, &id, 2).await?;
     }
+    end(&run, notes, &id).await
+}
+
+/// Waits for the end of a run.
+async fn end(run: &RunHandle, notes: &Notes, id: &str) -> Result<()> {
     let _ = run.result::<serde_json::Value>().await;
     let shown = run.show().await?;
     anyhow::ensure!(shown.end.is_some(), "the engine has closed: {id} was waited for and is {}", shown.status());
-    notes.write(&["ended", &id, &audit::ending(&shown)]);
+    notes.write(&["ended", id, &audit::ending(&shown)]);
     Ok(())
 }
 

@@ -32,6 +32,14 @@ pub(crate) fn signalled() -> Machine<Vec<u32>> {
     })
 }
 
+/// Carries much from step to step.
+pub(crate) fn large() -> Machine<Vec<String>> {
+    Machine::<Vec<String>>::new("large")
+        .step("one", async |_, parts: Vec<String>| Ok(next("two", parts)))
+        .step("two", async |_, parts: Vec<String>| Ok(next("three", parts)))
+        .step("three", async |_, parts: Vec<String>| Ok(done(&parts.len())))
+}
+
 /// Sleeps a little, twice, and once does real waiting inside a step.
 pub(crate) fn timed() -> Machine<u32> {
     Machine::<u32>::new("timed")
