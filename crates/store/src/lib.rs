@@ -12,6 +12,7 @@ mod record;
 mod row;
 mod serving;
 mod store;
+mod sum;
 mod url;
 
 #[cfg(feature = "conformance")]

@@ -1,34 +1,44 @@
-//! The written form of an index row: what is checked when a run is read by it.
+//! The written form of an index row: every column of it is under one checksum, which is checked wherever it is read.
 
 use abide_kernel::shard::{LinePlace, Record};
 use abide_kernel::{Row, Run, RunId, Seq};
-use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::sum::Sum;
 use crate::{Fault, StoredRun};
 
-/// A line, and the place in it: priority, eligible since, arrival.
-pub(crate) type Ready = (String, (i32, i64, u64));
-
-/// The parts of an index row by which something is decided, and its checkpoint.
+/// An index row as a store has it: not yet checked.
 #[derive(Clone, Debug)]
 pub(crate) struct RawRecord {
     pub(crate) run: RunId,
+    pub(crate) shard: u16,
     pub(crate) head: u64,
     pub(crate) rev: u64,
+    pub(crate) namespace: String,
+    pub(crate) workflow: String,
+    pub(crate) version: u32,
+    pub(crate) queue: String,
     pub(crate) status: String,
+    pub(crate) step: Option<String>,
+    pub(crate) key: Option<String>,
     pub(crate) occupies: Option<String>,
+    pub(crate) parent: Option<RunId>,
+    pub(crate) created_at: i64,
+    pub(crate) updated_at: i64,
     pub(crate) due: Option<i64>,
-    pub(crate) ready: Option<Ready>,
+    pub(crate) line: Option<String>,
+    pub(crate) place: Place,
+    pub(crate) reservation: bool,
     pub(crate) checkpoint: Vec<u8>,
     pub(crate) checksum: i64,
 }
 
+/// A place in a line: priority, eligible since, arrival.
+pub(crate) type Place = [Option<i64>; 3];
+
 impl RawRecord {
     /// The run, if its index row is as it was written. One without a checkpoint is folded from its journal.
     pub(crate) fn decode(&self, journal: impl FnOnce(Seq) -> Result<Vec<Row>, Fault>) -> Result<StoredRun, Fault> {
-        if self.sum() != self.checksum {
-            return Err(self.damaged("its checksum does not match"));
-        }
+        self.check()?;
         if self.checkpoint.is_empty() {
             return self.fold(&journal(Seq(self.head))?);
         }
@@ -54,16 +64,28 @@ impl RawRecord {
         Ok(StoredRun { run, head: Seq(self.head) })
     }
 
+    /// Whether it is as it was written.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        if self.sum() == self.checksum { Ok(()) } else { Err(self.damaged("its checksum does not match")) }
+    }
+
     fn sum(&self) -> i64 {
-        sum(
-            self.run,
-            (self.head, self.rev),
-            &self.status,
-            self.occupies.as_deref(),
-            self.due,
-            self.ready.as_ref(),
-            &self.checkpoint,
-        )
+        Summed {
+            run: self.run,
+            shard: self.shard,
+            head: self.head,
+            rev: self.rev,
+            texts: [&self.namespace, &self.workflow, &self.queue, &self.status],
+            version: self.version,
+            maybe_texts: [&self.step, &self.key, &self.occupies, &self.line].map(Option::as_deref),
+            parent: self.parent,
+            times: [self.created_at, self.updated_at],
+            due: self.due,
+            place: self.place,
+            reservation: self.reservation,
+            checkpoint: &self.checkpoint,
+        }
+        .sum()
     }
 
     fn damaged(&self, what: &str) -> Fault {
@@ -77,47 +99,76 @@ pub(crate) fn damaged(run: RunId, what: &str) -> Fault {
     Fault::corrupt(Some(run), None, message)
 }
 
-pub(crate) fn ready((line, place): &(String, LinePlace)) -> Ready {
-    (line.clone(), (place.priority, place.eligible_at.0, place.arrival.0))
+/// A place in a line as it is written.
+pub(crate) fn place(place: Option<&LinePlace>) -> Place {
+    let columns = place.map(|place| [i64::from(place.priority), place.eligible_at.0, place.arrival.0 as i64]);
+    columns.map_or([None; 3], |columns| columns.map(Some))
 }
 
-/// The checksum of an index row.
-pub(crate) fn checksum(record: &Record) -> i64 {
-    sum(
-        record.run,
-        (record.head.0, record.rev.0),
-        record.status.name(),
-        record.occupies.as_deref(),
-        record.due.map(|due| due.0),
-        record.ready.as_ref().map(ready).as_ref(),
-        &record.checkpoint,
-    )
-}
-
-fn sum(
-    run: RunId,
-    (head, rev): (u64, u64),
-    status: &str,
-    occupies: Option<&str>,
-    due: Option<i64>,
-    ready: Option<&Ready>,
-    checkpoint: &[u8],
-) -> i64 {
-    let mut hash = Xxh3Default::new();
-    hash.update(&run.0.to_be_bytes());
-    hash.update(&head.to_be_bytes());
-    hash.update(&rev.to_be_bytes());
-    for text in [Some(status), occupies, ready.map(|(line, _)| line.as_str())] {
-        // With its length in front, so that no two pairs of texts look the same; one more for one that is there.
-        hash.update(&text.map_or(0, |text| text.len() as u64 + 1).to_be_bytes());
-        hash.update(text.unwrap_or_default().as_bytes());
+/// The checksum of an index row: over every column, so that none can change unseen.
+pub(crate) fn checksum(shard: u16, record: &Record) -> i64 {
+    let (line, place_in) = record.ready.as_ref().map(|(line, place)| (line.as_str(), place)).unzip();
+    Summed {
+        run: record.run,
+        shard,
+        head: record.head.0,
+        rev: record.rev.0,
+        texts: [&record.namespace, &record.workflow, &record.queue, record.status.name()],
+        version: record.version,
+        maybe_texts: [record.step.as_deref(), record.key.as_deref(), record.occupies.as_deref(), line],
+        parent: record.parent,
+        times: [record.created_at.0, record.updated_at.0],
+        due: record.due.map(|due| due.0),
+        place: place(place_in),
+        reservation: record.reservation,
+        checkpoint: &record.checkpoint,
     }
-    let (priority, eligible, arrival) = ready.map(|(_, place)| *place).unwrap_or_default();
-    hash.update(&[u8::from(due.is_some()), u8::from(ready.is_some())]);
-    hash.update(&due.unwrap_or_default().to_be_bytes());
-    hash.update(&priority.to_be_bytes());
-    hash.update(&eligible.to_be_bytes());
-    hash.update(&arrival.to_be_bytes());
-    hash.update(checkpoint);
-    hash.digest() as i64
+    .sum()
+}
+
+/// The columns of an index row, from wherever they come.
+struct Summed<'a> {
+    run: RunId,
+    shard: u16,
+    head: u64,
+    rev: u64,
+    /// Namespace, workflow, queue, status.
+    texts: [&'a str; 4],
+    version: u32,
+    /// Step, key, occupied key, line.
+    maybe_texts: [Option<&'a str>; 4],
+    parent: Option<RunId>,
+    times: [i64; 2],
+    due: Option<i64>,
+    place: Place,
+    reservation: bool,
+    checkpoint: &'a [u8],
+}
+
+impl Summed<'_> {
+    fn sum(&self) -> i64 {
+        let parent = self.parent.map(|parent| parent.0.to_be_bytes());
+        let mut sum = Sum::of("run")
+            .bytes(Some(&self.run.0.to_be_bytes()))
+            .bytes(parent.as_ref().map(<[u8; 16]>::as_slice))
+            .number(i64::from(self.shard))
+            .number(self.head as i64)
+            .number(self.rev as i64)
+            .number(i64::from(self.version))
+            .number(i64::from(self.reservation))
+            .maybe(self.due);
+        for text in self.texts {
+            sum = sum.text(Some(text));
+        }
+        for text in self.maybe_texts {
+            sum = sum.text(text);
+        }
+        for time in self.times {
+            sum = sum.number(time);
+        }
+        for part in self.place {
+            sum = sum.maybe(part);
+        }
+        sum.bytes(Some(self.checkpoint)).end()
+    }
 }

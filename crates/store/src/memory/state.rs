@@ -207,7 +207,7 @@ impl State {
         if let Some((line, place)) = &record.ready {
             self.ready.entry((shard, line.clone())).or_default().insert(*place);
         }
-        let indexed = Indexed { shard, record: record.clone(), checksum: record::checksum(record) };
+        let indexed = Indexed { shard, record: record.clone(), checksum: record::checksum(shard.0, record) };
         self.runs.insert(run, indexed);
     }
 
@@ -325,14 +325,28 @@ fn place(envelope: &Envelope) -> (ShardId, ShardId, u64) {
 impl Indexed {
     fn raw(&self) -> record::RawRecord {
         let record = &self.record;
+        let (line, place) = record.ready.as_ref().map(|(line, place)| (line.clone(), place)).unzip();
+        let owned = |text: &Option<abide_kernel::Str>| text.as_ref().map(ToString::to_string);
         record::RawRecord {
             run: record.run,
+            shard: self.shard.0,
             head: record.head.0,
             rev: record.rev.0,
+            namespace: record.namespace.to_string(),
+            workflow: record.workflow.to_string(),
+            version: record.version,
+            queue: record.queue.to_string(),
             status: record.status.name().to_owned(),
+            step: owned(&record.step),
+            key: owned(&record.key),
             occupies: record.occupies.clone(),
+            parent: record.parent,
+            created_at: record.created_at.0,
+            updated_at: record.updated_at.0,
             due: record.due.map(|due| due.0),
-            ready: record.ready.as_ref().map(record::ready),
+            line,
+            place: record::place(place),
+            reservation: record.reservation,
             checkpoint: record.checkpoint.clone(),
             checksum: self.checksum,
         }

@@ -7,7 +7,7 @@ use rusqlite::{CachedStatement, Connection, ToSql, TransactionBehavior, params};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::fault::{commit_fault, fault};
-use super::{Owned, SqliteStore, position};
+use super::{Owned, SqliteStore, letter, position, shard_of};
 use crate::{Fault, Verdict, journal, row};
 
 /// Rows per statement: one statement for sixteen rows costs less than sixteen statements; more gains nothing.
@@ -34,16 +34,14 @@ impl SqliteStore {
         for batch in accepted(group, &verdicts) {
             let owned = &self.shards[usize::from(batch.shard.0)];
             remove_letters(&transaction, batch)?;
-            insert_rest(&transaction, batch, owned).map_err(doing)?;
+            insert_rest(&transaction, batch).map_err(doing)?;
+            set_aside(&transaction, batch, owned)?;
         }
         transaction.commit().map_err(|error| commit_fault("appending to the journal", error))?;
         self.counts.commit(encoded.len(), self.buffer.len());
-        drop(encoded);
-        for batch in accepted(group, &verdicts) {
-            if let Some(last) = batch.rows.last() {
-                let owned = &mut self.shards[usize::from(batch.shard.0)];
-                (owned.head, owned.last_at) = (last.seq, last.at);
-            }
+        for Encoded { position, row, checksum, .. } in encoded {
+            let owned = &mut self.shards[usize::from(shard_of(position).0)];
+            (owned.head, owned.last, owned.last_at) = (row.seq, checksum, row.at);
         }
         if self.buffer.capacity() > BUFFER_BYTES_KEPT {
             self.buffer = Vec::new();
@@ -164,8 +162,8 @@ fn bind(
     statement.raw_bind_parameter(from + 7, encoded.checksum)
 }
 
-/// Envelopes, cursors and dead letters: rare beside rows, so one statement each.
-fn insert_rest(connection: &Connection, batch: &Batch, owned: &Owned) -> rusqlite::Result<()> {
+/// Envelopes and cursors: rare beside rows, so one statement each.
+fn insert_rest(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {
     for envelope in &batch.envelopes {
         let body = serde_json::to_string(envelope).expect("envelopes have a JSON form");
         connection
@@ -181,21 +179,14 @@ fn insert_rest(connection: &Connection, batch: &Batch, owned: &Owned) -> rusqlit
             ])?;
     }
     for (sender, number) in &batch.consumed {
-        connection
-            .prepare_cached(
-                "INSERT INTO envelope_cursor (receiver, sender, number) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (receiver, sender) DO UPDATE SET number = excluded.number WHERE excluded.number > number",
-            )?
-            .execute(params![batch.shard.0, sender.0, *number as i64])?;
-    }
-    for dead in &batch.dead {
-        let body = serde_json::to_string(&dead.envelope).expect("envelopes have a JSON form");
-        let at = batch.rows.last().map_or(owned.last_at, |row| row.at);
-        connection
-            .prepare_cached("INSERT INTO dead_letter (at, node, reason, body) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![at.0, owned.owner, &*dead.reason, body])?;
+        letter::consume(connection, batch.shard.0, sender.0, *number as i64)?;
     }
     Ok(())
+}
+
+fn set_aside(connection: &Connection, batch: &Batch, owned: &Owned) -> Result<(), Fault> {
+    let at = batch.rows.last().map_or(owned.last_at, |row| row.at);
+    batch.dead.iter().try_for_each(|dead| letter::set_aside(connection, at, &owned.owner, dead))
 }
 
 /// Takes dead letters out that were put back or discarded. One that is not there was settled before.

@@ -1,44 +1,65 @@
-//! Looking a file over: what SQLite itself finds wrong, envelopes against their checksums, and tables that are not
-//! as this release makes them. Nothing is written.
+//! Looking a file over: what SQLite itself finds wrong, what stands beside the journal against its checksums, and tables
+//! that are not as this release makes them. Nothing is written.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use abide_kernel::ShardMap;
 use rusqlite::Connection;
 
 use super::fault::fault;
-use super::{read, schema};
+use super::shard::{ShardRow, end_of_log};
+use super::{letter, read, schema, setting};
 use crate::{Fault, FaultKind};
 
-/// What is wrong with the file below its rows, and with messages that wait in it.
+/// What is wrong with the file below its rows, with its tables, with shards, settings, and messages that wait in it.
 pub(super) fn integrity(connection: &Connection, map: ShardMap) -> Result<Vec<String>, Fault> {
-    let doing = |error| fault("checking the file", error);
-    let mut statement = connection.prepare("PRAGMA quick_check").map_err(doing)?;
-    let said = statement
-        .query_map([], |row| row.get::<_, String>(0))
-        .map_err(doing)?
-        .collect::<rusqlite::Result<Vec<_>>>()
-        .map_err(doing)?;
-    let mut found: Vec<String> = said.into_iter().filter(|line| line != "ok").collect();
+    let mut found = Vec::new();
+    add(&mut found, said(connection).map(|said| said.into_iter().filter(|line| line != "ok").collect()))?;
+    add(&mut found, drift(connection))?;
+    add(&mut found, setting::read(connection, setting::LETTERS).map(|_| Vec::new()))?;
+    let rows = connection.query_row("SELECT count(*) FROM shard", [], |row| row.get::<_, i64>(0));
+    let expected = i64::from(map.count());
+    let counted = rows.map_err(|error| fault("counting the shards", error)).map(|rows| match rows == expected {
+        true => Vec::new(),
+        false => vec![format!("expected rows of {expected} shards, found {rows}")],
+    });
+    add(&mut found, counted)?;
     for shard in map.all() {
-        match read::read_envelopes(connection, shard, usize::MAX) {
-            Ok(_) => {}
-            Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => found.push(fault.message),
-            Err(fault) => return Err(fault),
-        }
+        let end = ShardRow::read(connection, shard)
+            .and_then(|kept| kept.check_log(connection, end_of_log(connection, shard)?.0));
+        add(&mut found, end.map(|()| Vec::new()))?;
+        add(&mut found, letter::cursors(connection, shard).map(|_| Vec::new()))?;
+        add(&mut found, read::read_envelopes(connection, shard, usize::MAX).map(|_| Vec::new()))?;
     }
     Ok(found)
+}
+
+/// Damage is what is looked for; anything else is a fault.
+fn add(found: &mut Vec<String>, looked: Result<Vec<String>, Fault>) -> Result<(), Fault> {
+    match looked {
+        Ok(more) => found.extend(more),
+        Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => found.push(fault.message),
+        Err(fault) => return Err(fault),
+    }
+    Ok(())
+}
+
+/// What SQLite says of the file: of every page, and of every index against its table.
+fn said(connection: &Connection) -> Result<Vec<String>, Fault> {
+    let doing = |error| fault("checking the file", error);
+    let mut statement = connection.prepare("PRAGMA integrity_check").map_err(doing)?;
+    let said = statement.query_map([], |row| row.get::<_, String>(0)).map_err(doing)?;
+    said.collect::<rusqlite::Result<Vec<_>>>().map_err(doing)
 }
 
 /// Tables, indexes and views that are missing, changed, or not ours.
 pub(super) fn drift(connection: &Connection) -> Result<Vec<String>, Fault> {
     let doing = |error| fault("comparing the tables", error);
-    let mut fresh = Connection::open_in_memory().map_err(doing)?;
-    schema::migrate(&mut fresh, 1)?;
-    let expected = parts(&fresh).map_err(doing)?;
+    let expected = expected()?;
     let found = parts(connection).map_err(doing)?;
     let mut drifted = Vec::new();
-    for (name, sql) in &expected {
+    for (name, sql) in expected {
         match found.get(name) {
             None => drifted.push(format!("{name} is missing")),
             Some(other) if other != sql => drifted.push(format!("{name} was changed")),
@@ -48,6 +69,19 @@ pub(super) fn drift(connection: &Connection) -> Result<Vec<String>, Fault> {
     let foreign = found.keys().filter(|name| !expected.contains_key(*name));
     drifted.extend(foreign.map(|name| format!("{name} is not ours")));
     Ok(drifted)
+}
+
+/// What a file of this release is made of.
+fn expected() -> Result<&'static BTreeMap<String, String>, Fault> {
+    static EXPECTED: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+    if let Some(expected) = EXPECTED.get() {
+        return Ok(expected);
+    }
+    let doing = |error| fault("making the tables anew to compare with", error);
+    let mut fresh = Connection::open_in_memory().map_err(doing)?;
+    schema::migrate(&mut fresh, 1)?;
+    let expected = parts(&fresh).map_err(doing)?;
+    Ok(EXPECTED.get_or_init(|| expected))
 }
 
 /// What the file is made of, by kind and name.

@@ -26,7 +26,9 @@ fn kind(error: &Error) -> FaultKind {
             Error::FromSqlConversionFailure(..)
             | Error::IntegralValueOutOfRange(..)
             | Error::Utf8Error(..)
-            | Error::InvalidColumnType(..) => FaultKind::Corrupt { run: None, position: None },
+            | Error::InvalidColumnType(..)
+            // A row that is always there.
+            | Error::QueryReturnedNoRows => FaultKind::Corrupt { run: None, position: None },
             _ => FaultKind::Refused,
         };
     };
@@ -35,6 +37,8 @@ fn kind(error: &Error) -> FaultKind {
             FaultKind::Unusable
         }
         ErrorCode::DatabaseCorrupt => FaultKind::Corrupt { run: None, position: None },
+        // Our statements are fixed: one that is not understood finds tables that are not as they were made.
+        _ if failure.extended_code == ffi::SQLITE_ERROR => FaultKind::Corrupt { run: None, position: None },
         // What could not be read may be readable later; after a failed write or sync nobody knows what is on the
         // disk, and the file must be opened anew.
         ErrorCode::SystemIoFailure => match failure.extended_code {
@@ -70,6 +74,7 @@ mod tests {
             (ffi::SQLITE_IOERR_FSYNC, fatal, fatal),
             (ffi::SQLITE_IOERR_DIR_FSYNC, fatal, fatal),
             (ffi::SQLITE_CORRUPT, nowhere, fatal),
+            (ffi::SQLITE_ERROR, nowhere, fatal),
             (ffi::SQLITE_NOTADB, FaultKind::Unusable, fatal),
             (ffi::SQLITE_READONLY_DBMOVED, FaultKind::Unusable, fatal),
         ];

@@ -7,16 +7,19 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, TransactionBehavi
 
 use super::fault::{commit_fault, fault};
 use super::read::{ROW_COLUMNS, raw_row};
+use super::shard::ShardRow;
 use super::{SqliteStore, position};
 use crate::{Fault, Verdict, record};
 
-/// An index row only ever moves its revision forward.
+/// An index row only ever moves its revision forward, and is written whole: its checksum is over all of it.
 const UPSERT: &str = "
 INSERT INTO run (id, shard, head, rev, namespace, workflow, version, queue, status, step, key, occupies, parent,
                  created_at, updated_at, due, priority, eligible_at, arrival, reservation, checkpoint, checksum, line)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
 ON CONFLICT (id) DO UPDATE SET
-    head = excluded.head, rev = excluded.rev, status = excluded.status, step = excluded.step,
+    shard = excluded.shard, head = excluded.head, rev = excluded.rev, namespace = excluded.namespace,
+    workflow = excluded.workflow, version = excluded.version, queue = excluded.queue, created_at = excluded.created_at,
+    reservation = excluded.reservation, key = excluded.key, status = excluded.status, step = excluded.step,
     occupies = excluded.occupies, parent = excluded.parent, updated_at = excluded.updated_at, due = excluded.due,
     priority = excluded.priority, eligible_at = excluded.eligible_at, arrival = excluded.arrival,
     checkpoint = excluded.checkpoint, checksum = excluded.checksum, line = excluded.line
@@ -26,19 +29,19 @@ impl SqliteStore {
     pub(super) fn flush_index(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
         let doing = |error| fault("writing index rows", error);
         let owned = self.shards.get(usize::from(flush.shard.0));
-        if !owned.is_some_and(|owned| owned.epoch == flush.epoch && flush.epoch.0 > 0) {
+        let Some(owned) = owned.filter(|owned| owned.epoch == flush.epoch && flush.epoch.0 > 0) else {
             return Ok(Verdict::Stale);
-        }
+        };
         self.counts.write();
         let shard = flush.shard.0;
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing)?;
-        let moved = transaction
-            .prepare_cached("UPDATE shard SET watermark = max(watermark, ?2) WHERE id = ?1 AND epoch = ?3")
-            .and_then(|mut update| update.execute(params![shard, flush.through.0 as i64, flush.epoch.0 as i64]))
-            .map_err(doing)?;
-        if moved == 0 {
+        let mut kept = ShardRow::read(&transaction, flush.shard)?;
+        if kept.epoch != flush.epoch {
             return Ok(Verdict::Stale);
         }
+        kept.watermark = kept.watermark.max(flush.through);
+        (kept.head, kept.last) = (owned.head, owned.last);
+        kept.write(&transaction).map_err(doing)?;
         upsert(&transaction, shard, &flush.records).map_err(doing)?;
         for (run, _) in &flush.purged {
             transaction
@@ -72,6 +75,7 @@ fn upsert_one(statement: &mut CachedStatement<'_>, shard: u16, record: &Record) 
     let checkpoint = std::str::from_utf8(&record.checkpoint).expect("a checkpoint is JSON, and so UTF-8");
     let parent = record.parent.map(|parent| parent.0.to_be_bytes());
     let (line, place) = record.ready.as_ref().map(|(line, place)| (line, place)).unzip();
+    let [priority, eligible_at, arrival] = record::place(place);
     statement.execute(params![
         id.as_slice(),
         shard,
@@ -89,12 +93,12 @@ fn upsert_one(statement: &mut CachedStatement<'_>, shard: u16, record: &Record) 
         record.created_at.0,
         record.updated_at.0,
         record.due.map(|due| due.0),
-        place.map(|place| place.priority),
-        place.map(|place| place.eligible_at.0),
-        place.map(|place| place.arrival.0 as i64),
+        priority,
+        eligible_at,
+        arrival,
         record.reservation,
         checkpoint,
-        record::checksum(record),
+        record::checksum(shard, record),
         line,
     ])?;
     Ok(())

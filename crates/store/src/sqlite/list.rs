@@ -5,15 +5,12 @@ use rusqlite::{Connection, ToSql, params_from_iter};
 
 use super::fault::fault;
 use super::limit;
-use super::read::Id;
+use super::read::{Id, RECORD_COLUMNS, raw_record};
 use crate::{Fault, Filter, Listed, Page, record};
 
 pub(super) fn list(connection: &Connection, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
     let doing = |error| fault("listing runs", error);
-    let mut sql = String::from(
-        "SELECT id, namespace, workflow, version, queue, status, step, key, parent, created_at, updated_at, due, rev
-         FROM run WHERE reservation = 0",
-    );
+    let mut sql = format!("SELECT {RECORD_COLUMNS} FROM run WHERE reservation = 0");
     let mut with: Vec<Box<dyn ToSql>> = Vec::new();
     let texts = [
         ("namespace", &filter.namespace),
@@ -48,26 +45,28 @@ pub(super) fn list(connection: &Connection, filter: &Filter, page: &Page) -> Res
     rows.map(|row| row.map_err(doing)?).collect()
 }
 
-/// What the listing shows of a run. A column that does not hold what was written there is reported, never guessed.
+/// What the listing shows of a run. A row that is not as it was written is reported, never guessed.
 fn listed(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Listed, Fault>> {
     let Id(run) = row.get(0)?;
-    let status: String = row.get(5)?;
-    let Ok(status) = status.parse::<Status>() else {
-        return Ok(Err(record::damaged(run, &format!("{status:?} is no status"))));
-    };
-    Ok(Ok(Listed {
-        run,
-        namespace: row.get::<_, String>(1)?.into(),
-        workflow: row.get::<_, String>(2)?.into(),
-        version: row.get(3)?,
-        queue: row.get::<_, String>(4)?.into(),
-        status,
-        step: row.get::<_, Option<String>>(6)?.map(Into::into),
-        key: row.get::<_, Option<String>>(7)?.map(Into::into),
-        parent: row.get::<_, Option<Id>>(8)?.map(|Id(parent)| parent),
-        created_at: Timestamp(row.get(9)?),
-        updated_at: Timestamp(row.get(10)?),
-        due: row.get::<_, Option<i64>>(11)?.map(Timestamp),
-        rev: row.get::<_, i64>(12)? as u64,
+    Ok(raw_record(run, row).and_then(|record| {
+        record.check()?;
+        let Ok(status) = record.status.parse::<Status>() else {
+            return Err(record::damaged(run, &format!("{:?} is no status", record.status)));
+        };
+        Ok(Listed {
+            run,
+            namespace: record.namespace.into(),
+            workflow: record.workflow.into(),
+            version: record.version,
+            queue: record.queue.into(),
+            status,
+            step: record.step.map(Into::into),
+            key: record.key.map(Into::into),
+            parent: record.parent,
+            created_at: Timestamp(record.created_at),
+            updated_at: Timestamp(record.updated_at),
+            due: record.due.map(Timestamp),
+            rev: record.rev,
+        })
     }))
 }

@@ -5,6 +5,7 @@
 //! position in its index row, a run's journal is followed without an index that every append would pay for.
 
 mod schema;
+mod setting;
 
 mod lock;
 mod open;
@@ -13,7 +14,9 @@ mod append;
 mod checkpoint;
 mod fault;
 mod flush;
+mod letter;
 mod owner;
+mod shard;
 
 mod check;
 mod list;
@@ -58,6 +61,8 @@ struct Owned {
     owner: String,
     epoch: ShardEpoch,
     head: Seq,
+    /// The checksum of the row there.
+    last: i64,
     last_at: Timestamp,
 }
 

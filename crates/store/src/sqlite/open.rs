@@ -11,7 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::fault;
-use super::{Holder, Owned, SqliteReader, SqliteStore, checkpoint, lock, schema};
+use super::{Holder, Owned, SqliteReader, SqliteStore, checkpoint, lock, schema, setting};
 use crate::{Durability, Fault, FaultKind};
 
 /// How long to wait for others that use the file: readers that pin its log, foreign writers.
@@ -47,7 +47,7 @@ impl SqliteStore {
         schema::migrate(&mut connection, shards)?;
         settle(&connection, path)?;
         sync_folder(path)?;
-        let map = ShardMap::new(schema::shards(&connection)?);
+        let map = ShardMap::new(setting::shards(&connection)?);
         Ok(Self {
             connection,
             path: path.to_owned(),

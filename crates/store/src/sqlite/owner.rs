@@ -6,13 +6,12 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::fault::{commit_fault, fault};
-use super::{Owned, SqliteReader, SqliteStore, end_of, position, read, seq_of};
-use crate::{
-    Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun, Verdict, journal,
-};
+use super::shard::{ShardRow, end_of_log};
+use super::{Owned, SqliteReader, SqliteStore, letter, read};
+use crate::{Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun, Verdict};
 
 /// How long closing waits for readers: the next one to open the file can do what is left.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -64,56 +63,68 @@ impl SqliteStore {
         // A statement that returns rows commits when it is reset, where its failure would not be seen: so this is
         // a transaction of its own.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing)?;
-        let (epoch, watermark): (i64, i64) = transaction
-            .query_row(
-                "INSERT INTO shard (id, epoch, owner, watermark) VALUES (?1, 1, ?2, 0)
-                 ON CONFLICT (id) DO UPDATE SET epoch = epoch + 1, owner = excluded.owner RETURNING epoch, watermark",
-                params![shard.0, owner],
-                |row| Ok((row.get(0)?, row.get(1)?)),
-            )
-            .map_err(doing)?;
-        let last: Option<(i64, i64)> = transaction
-            .query_row(
-                "SELECT position, at FROM journal WHERE position > ?1 AND position < ?2 ORDER BY position DESC LIMIT 1",
-                params![position(shard, Seq(0)), end_of(shard)],
-                |row| Ok((row.get(0)?, row.get(1)?)),
-            )
-            .optional()
-            .map_err(doing)?;
-        let head = last.map_or(Seq(0), |(position, _)| seq_of(position));
-        journal::check_end(shard, head, Seq(watermark as u64))?;
+        let mut kept = ShardRow::read(&transaction, shard)?;
+        let (head, at, last) = end_of_log(&transaction, shard)?;
+        kept.check_log(&transaction, head)?;
+        kept.epoch = ShardEpoch(kept.epoch.0 + 1);
+        owner.clone_into(&mut kept.owner);
+        (kept.head, kept.last) = (head, last);
+        kept.write(&transaction).map_err(doing)?;
         transaction.commit().map_err(|error| commit_fault("taking ownership of a shard", error))?;
-        let opened = Opened {
-            epoch: ShardEpoch(epoch as u64),
-            head,
-            watermark: Seq(watermark as u64),
-            sent: self.numbers(
-                "SELECT receiver, max(number) FROM (
-                     SELECT receiver, number FROM envelope WHERE sender = ?1
-                     UNION ALL SELECT receiver, number FROM envelope_cursor WHERE sender = ?1) GROUP BY receiver",
-                shard,
-            )?,
-            consumed: self.numbers("SELECT sender, number FROM envelope_cursor WHERE receiver = ?1", shard)?,
-            last_at: Timestamp(last.map_or(0, |(_, at)| at)),
-        };
-        self.shards[usize::from(shard.0)] =
-            Owned { owner: owner.to_owned(), epoch: opened.epoch, head, last_at: opened.last_at };
+        let (sent, consumed) = self.numbers(shard)?;
+        let last_at = Timestamp(at);
+        let opened = Opened { epoch: kept.epoch, head, watermark: kept.watermark, sent, consumed, last_at };
+        self.shards[usize::from(shard.0)] = Owned { owner: owner.to_owned(), epoch: opened.epoch, head, last, last_at };
         Ok(opened)
     }
 
-    fn numbers(&self, sql: &str, shard: ShardId) -> Result<Vec<u64>, Fault> {
+    /// The last envelope sent to each shard, and the last one consumed from each.
+    fn numbers(&self, shard: ShardId) -> Result<(Vec<u64>, Vec<u64>), Fault> {
         let doing = |error| fault("reading envelope numbers", error);
-        let mut numbers = vec![0; usize::from(self.map.count())];
-        let mut statement = self.connection.prepare_cached(sql).map_err(doing)?;
-        let rows =
-            statement.query_map([shard.0], |row| Ok((row.get::<_, u16>(0)?, row.get::<_, i64>(1)?))).map_err(doing)?;
-        for row in rows {
-            let (other, number) = row.map_err(doing)?;
+        let mut sent = vec![0; usize::from(self.map.count())];
+        let mut consumed = sent.clone();
+        let raise = |numbers: &mut Vec<u64>, other: u16, number: i64| {
             if let Some(slot) = numbers.get_mut(usize::from(other)) {
-                *slot = number as u64;
+                *slot = (*slot).max(number as u64);
+            }
+        };
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT receiver, max(number) FROM envelope WHERE sender = ?1 GROUP BY receiver")
+            .map_err(doing)?;
+        let rows = statement.query_map([shard.0], |row| Ok((row.get(0)?, row.get(1)?))).map_err(doing)?;
+        for row in rows {
+            let (receiver, number) = row.map_err(doing)?;
+            raise(&mut sent, receiver, number);
+        }
+        for (receiver, sender, number) in letter::cursors(&self.connection, shard)? {
+            if sender == shard.0 {
+                raise(&mut sent, receiver, number);
+            }
+            if receiver == shard.0 {
+                raise(&mut consumed, sender, number);
             }
         }
-        Ok(numbers)
+        Ok((sent, consumed))
+    }
+
+    /// Notes where the logs end that this process has written to, so that rows which vanish are missed.
+    fn note_ends(&mut self) -> Result<(), Fault> {
+        let doing = |error| fault("noting where the journal ends", error);
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing)?;
+        let mut changed = false;
+        for (shard, owned) in self.map.all().zip(&self.shards).filter(|(_, owned)| owned.epoch.0 > 0) {
+            let mut kept = ShardRow::read(&transaction, shard)?;
+            if kept.epoch == owned.epoch && kept.head != owned.head {
+                (kept.head, kept.last) = (owned.head, owned.last);
+                kept.write(&transaction).map_err(doing)?;
+                changed = true;
+            }
+        }
+        if changed {
+            transaction.commit().map_err(|error| commit_fault("noting where the journal ends", error))?;
+        }
+        Ok(())
     }
 }
 
@@ -202,6 +213,9 @@ impl Store for SqliteStore {
         let settled = if self.stopped.is_some() || self.lock.is_none() {
             Ok(())
         } else {
+            // Should it fail, the ends that were noted before stand, which are true as well.
+            let noted = self.note_ends();
+            let _ = self.heed(noted);
             // A reader that pins the log keeps it from being emptied; whoever opens the store next does it then. When
             // all is in order, the log may go as the connection does.
             let emptied = self

@@ -11,7 +11,7 @@ use super::fault::fault;
 use super::{end_of, limit, position, seq_of, shard_of};
 use crate::record::{self, RawRecord};
 use crate::row::{self, RawRow};
-use crate::{Due, Fault, ReadyPage, Scanned, StoredRun, journal};
+use crate::{Due, Fault, FaultKind, ReadyPage, Scanned, StoredRun, journal};
 
 /// In the words of the index on open runs: SQLite uses it only if it finds them in the query.
 pub(super) const CLAIMED: &str =
@@ -31,6 +31,9 @@ pub(super) const ENVELOPES: &str = "SELECT sender, number, body, checksum FROM e
      WHERE receiver = ?1 AND number > coalesce(
          (SELECT c.number FROM envelope_cursor c WHERE c.receiver = e.receiver AND c.sender = e.sender), 0)
      ORDER BY sender, number LIMIT ?2";
+pub(super) const RECORD_COLUMNS: &str =
+    "id, shard, head, rev, namespace, workflow, version, queue, status, step, key, occupies,
+     parent, created_at, updated_at, due, line, priority, eligible_at, arrival, reservation, checkpoint, checksum";
 pub(super) const ROW_COLUMNS: &str = "position, run, rev, prior, at, facts, checksum";
 
 /// A journal row as the file has it, from [`ROW_COLUMNS`]. A column that does not hold what is written there is
@@ -84,15 +87,31 @@ pub(super) fn scan(connection: &Connection, shard: ShardId, after: Seq, most: us
         format!("SELECT {ROW_COLUMNS} FROM journal WHERE position > ?1 AND position < ?2 ORDER BY position LIMIT ?3");
     let mut statement = connection.prepare_cached(&sql).map_err(doing)?;
     let with = params![position(shard, after), end_of(shard), limit(most.max(1))];
-    let rows = statement
+    let found = statement
         .query_map(with, |row| {
             let seq = seq_of(row.get(0)?);
             Ok((seq, raw_row(row).and_then(|raw| raw.decode())))
         })
-        .map_err(doing)?
-        .collect::<rusqlite::Result<Vec<_>>>()
         .map_err(doing)?;
+    let mut rows = Vec::new();
+    let mut last = after;
+    for row in found {
+        let row = row.map_err(|error| damaged_page(shard, last.next(), error))?;
+        last = row.0;
+        rows.push(row);
+    }
     Ok(journal::in_order(shard, after, rows.into_iter()))
+}
+
+/// A part of the file in which rows of a log are kept cannot be read, from a position on.
+fn damaged_page(shard: ShardId, from: Seq, error: rusqlite::Error) -> Fault {
+    let fault = fault("reading the journal", error);
+    match fault.kind {
+        FaultKind::Corrupt { run, .. } => {
+            Fault { kind: FaultKind::Corrupt { run, position: Some((shard, from)) }, ..fault }
+        }
+        _ => fault,
+    }
 }
 
 /// A run's rows from `head` back to the one its journal begins with, without those below revision `from`, in order.
@@ -108,24 +127,18 @@ pub(super) fn journal(
     let mut statement = connection.prepare_cached(&sql).map_err(doing)?;
     journal::follow(shard, run, head, from, |seq| {
         let found = statement.query_row([position(shard, seq)], |row| Ok(raw_row(row)));
-        found.optional().map_err(doing)?.transpose()
+        found.optional().map_err(|error| damaged_page(shard, seq, error))?.transpose()
     })
 }
 
 pub(super) fn read_run(connection: &Connection, map: ShardMap, run: RunId) -> Result<Option<StoredRun>, Fault> {
     let doing = |error| fault("reading a run", error);
-    let mut statement = connection
-        .prepare_cached(
-            "SELECT head, rev, status, occupies, due, priority, eligible_at, arrival, checkpoint, checksum, line
-             FROM run WHERE id = ?1",
-        )
-        .map_err(doing)?;
+    let mut statement =
+        connection.prepare_cached(&format!("SELECT {RECORD_COLUMNS} FROM run WHERE id = ?1")).map_err(doing)?;
     let found = statement
-        .query_row([run.0.to_be_bytes().as_slice()], |row| {
-            Ok(raw_record(run, row).map_err(|error| record::damaged(run, &error.to_string())))
-        })
+        .query_row([run.0.to_be_bytes().as_slice()], |row| Ok(raw_record(run, row)))
         .optional()
-        .map_err(doing)?;
+        .map_err(|error| damaged_run(run, error))?;
     found
         .map(|record| {
             record.and_then(|record| record.decode(|head| journal(connection, map.home(run.slot()), run, head, 0)))
@@ -133,21 +146,43 @@ pub(super) fn read_run(connection: &Connection, map: ShardMap, run: RunId) -> Re
         .transpose()
 }
 
-fn raw_record(run: RunId, row: &rusqlite::Row<'_>) -> rusqlite::Result<RawRecord> {
-    let line: Option<String> = row.get(10)?;
-    let [priority, eligible_at, arrival] =
-        [row.get(5)?, row.get(6)?, row.get(7)?].map(Option::<i64>::unwrap_or_default);
-    let ready = line.map(|line| (line, (priority as i32, eligible_at, arrival as u64)));
+/// What cannot be read of one run is damage to it, not to the table.
+fn damaged_run(run: RunId, error: rusqlite::Error) -> Fault {
+    let fault = fault(&format!("reading {run}"), error);
+    match fault.kind {
+        FaultKind::Corrupt { .. } => Fault { kind: FaultKind::Corrupt { run: Some(run), position: None }, ..fault },
+        _ => fault,
+    }
+}
+
+/// An index row as the file has it, from [`RECORD_COLUMNS`].
+pub(super) fn raw_record(run: RunId, row: &rusqlite::Row<'_>) -> Result<RawRecord, Fault> {
+    read_record(run, row).map_err(|error| record::damaged(run, &error.to_string()))
+}
+
+fn read_record(run: RunId, row: &rusqlite::Row<'_>) -> rusqlite::Result<RawRecord> {
     Ok(RawRecord {
         run,
-        head: row.get::<_, i64>(0)? as u64,
-        rev: row.get::<_, i64>(1)? as u64,
-        status: row.get(2)?,
-        occupies: row.get(3)?,
-        due: row.get(4)?,
-        ready,
-        checkpoint: text(row, 8)?,
-        checksum: row.get(9)?,
+        shard: row.get(1)?,
+        head: row.get::<_, i64>(2)? as u64,
+        rev: row.get::<_, i64>(3)? as u64,
+        namespace: row.get(4)?,
+        workflow: row.get(5)?,
+        version: row.get(6)?,
+        queue: row.get(7)?,
+        status: row.get(8)?,
+        step: row.get(9)?,
+        key: row.get(10)?,
+        occupies: row.get(11)?,
+        parent: row.get::<_, Option<Id>>(12)?.map(|Id(parent)| parent),
+        created_at: row.get(13)?,
+        updated_at: row.get(14)?,
+        due: row.get(15)?,
+        line: row.get(16)?,
+        place: [row.get(17)?, row.get(18)?, row.get(19)?],
+        reservation: row.get(20)?,
+        checkpoint: text(row, 21)?,
+        checksum: row.get(22)?,
     })
 }
 

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use abide_kernel::envelope::{DeadEnvelope, Envelope};
-use abide_kernel::{LetterId, Row, RunId, Seq, ShardId, ShardMap, Timestamp};
+use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap};
 use rusqlite::{Connection, OpenFlags, Transaction, params};
 
 use super::fault::fault;
 use super::list::list;
-use super::{check, limit, open, read, schema};
+use super::shard::ShardRow;
+use super::{check, letter, limit, open, read, schema, setting};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
 use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun};
@@ -31,7 +31,7 @@ impl SqliteReader {
             let message = format!("{} is empty; start an engine on it first", path.display());
             return Err(Fault::new(FaultKind::Unusable, message));
         }
-        let map = ShardMap::new(schema::shards(&connection)?);
+        let map = ShardMap::new(setting::shards(&connection)?);
         Ok(Self { connection, map, counts })
     }
 
@@ -69,12 +69,8 @@ impl Reader for SqliteReader {
     }
 
     fn watermarks(&mut self) -> Result<Vec<(ShardId, Seq)>, Fault> {
-        let doing = |error| fault("reading the shards", error);
-        let mut statement = self.read().prepare_cached("SELECT id, watermark FROM shard ORDER BY id").map_err(doing)?;
-        let rows = statement
-            .query_map([], |row| Ok((ShardId(row.get(0)?), Seq(row.get::<_, i64>(1)? as u64))))
-            .map_err(doing)?;
-        rows.collect::<rusqlite::Result<_>>().map_err(doing)
+        let connection = self.read();
+        self.map.all().map(|shard| Ok((shard, ShardRow::read(connection, shard)?.watermark))).collect()
     }
 
     fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
@@ -97,35 +93,7 @@ impl Reader for SqliteReader {
     }
 
     fn dead_letters(&mut self) -> Result<Vec<DeadLetterItem>, Fault> {
-        let doing = |error| fault("reading dead letters", error);
-        let mut statement = self
-            .read()
-            .prepare_cached("SELECT id, at, node, reason, body FROM dead_letter ORDER BY id")
-            .map_err(doing)?;
-        let rows = statement
-            .query_map([], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get::<_, i64>(1)?,
-                    row.get::<_, String>(2)?,
-                    row.get::<_, String>(3)?,
-                    row.get::<_, String>(4)?,
-                ))
-            })
-            .map_err(doing)?;
-        let mut items = Vec::new();
-        for row in rows {
-            let (id, at, node, reason, body) = row.map_err(doing)?;
-            let envelope: Envelope = serde_json::from_str(&body)
-                .map_err(|error| Fault::corrupt(None, None, format!("dead letter {id} does not decode: {error}")))?;
-            items.push(DeadLetterItem {
-                id: LetterId(id as u64),
-                at: Timestamp(at),
-                node,
-                dead: DeadEnvelope { envelope, reason: reason.into() },
-            });
-        }
-        Ok(items)
+        letter::read_all(self.read())
     }
 
     fn stats(&mut self) -> Result<Stats, Fault> {

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use abide_kernel::SLOTS;
+use abide_kernel::ShardMap;
 use rusqlite::Connection;
 
 use super::fault::fault;
+use super::setting;
+use super::shard::ShardRow;
 use crate::{Fault, FaultKind};
 
 /// What SQLite files of ours say they are: "Abid".
@@ -60,12 +62,16 @@ CREATE INDEX run_by_status ON run (status, id) WHERE status <> 'done';
 CREATE INDEX run_by_parent ON run (parent) WHERE parent IS NOT NULL;
 CREATE INDEX run_by_key ON run (key) WHERE key IS NOT NULL;
 
--- One row per shard; epoch changes only with the owner, watermark with the index rows.
+-- One row per shard; epoch changes only with the owner, the rest with the index rows and when the store is closed.
 CREATE TABLE shard (
     id        INTEGER PRIMARY KEY,
     epoch     INTEGER NOT NULL,
     owner     TEXT    NOT NULL,
-    watermark INTEGER NOT NULL
+    head      INTEGER NOT NULL, -- the last position of its log
+    last      INTEGER NOT NULL, -- the checksum of the row there
+    checksum  INTEGER NOT NULL, -- of the columns before it
+    watermark INTEGER NOT NULL, -- index rows are complete up to here; nought is always safe
+    mark      INTEGER NOT NULL  -- the checksum of the watermark
 ) STRICT;
 
 -- Messages between shards, and how far each was consumed.
@@ -81,14 +87,16 @@ CREATE TABLE envelope_cursor (
     receiver INTEGER NOT NULL,
     sender   INTEGER NOT NULL,
     number   INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     PRIMARY KEY (receiver, sender)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE dead_letter (
-    id     INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again
-    at     INTEGER NOT NULL,
-    node   TEXT    NOT NULL,
-    reason TEXT    NOT NULL,
-    body   TEXT    NOT NULL
+    id       INTEGER PRIMARY KEY, -- never used again: the last one is among the settings
+    at       INTEGER NOT NULL,
+    node     TEXT    NOT NULL,
+    reason   TEXT    NOT NULL,
+    body     TEXT    NOT NULL,
+    checksum INTEGER NOT NULL
 ) STRICT;
 
 -- For people: ids and times as text.
@@ -105,8 +113,9 @@ CREATE VIEW history AS
     FROM journal;
 
 CREATE TABLE setting (
-    name  TEXT NOT NULL PRIMARY KEY,
-    value TEXT NOT NULL
+    name     TEXT    NOT NULL PRIMARY KEY,
+    value    TEXT    NOT NULL,
+    checksum INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 "];
 
@@ -144,24 +153,14 @@ pub(super) fn migrate(connection: &mut Connection, shards: u16) -> Result<(), Fa
         transaction.execute_batch(step).map_err(doing)?;
         if format == 1 {
             transaction.pragma_update(None, "application_id", APPLICATION).map_err(doing)?;
-            transaction
-                .execute("INSERT INTO setting (name, value) VALUES ('shards', ?1)", [shards.to_string()])
-                .map_err(doing)?;
+            setting::write(&transaction, setting::SHARDS, u64::from(shards)).map_err(doing)?;
+            setting::write(&transaction, setting::LETTERS, 0).map_err(doing)?;
+            for shard in ShardMap::new(shards).all() {
+                ShardRow::new(shard).write(&transaction).map_err(doing)?;
+            }
         }
         transaction.pragma_update(None, "user_version", format).map_err(doing)?;
         transaction.commit().map_err(doing)?;
     }
     Ok(())
-}
-
-/// How many shards the store was made with.
-pub(super) fn shards(connection: &Connection) -> Result<u16, Fault> {
-    let text: String = connection
-        .query_row("SELECT value FROM setting WHERE name = 'shards'", [], |row| row.get(0))
-        .map_err(|error| fault("reading the number of shards", error))?;
-    let count = text.parse().ok().filter(|count| (1..=SLOTS).contains(count));
-    count.ok_or_else(|| {
-        let message = format!("setting shards: expected a number from 1 to {SLOTS}, found {text:?}");
-        Fault::corrupt(None, None, message)
-    })
 }

@@ -9,10 +9,12 @@ mod process;
 pub(crate) mod worker;
 mod workload;
 
+mod bit_flips;
 mod image;
 mod io_errors;
 mod kills;
 mod power;
+mod views;
 
 use anyhow::Result;
 use clap::Args;
@@ -44,6 +46,12 @@ pub(crate) struct Options {
     /// Fail the n-th sync, and the n-th write, for every n there is.
     #[arg(long, group = "fault")]
     io_errors: bool,
+    /// Flip one bit in every byte of a small closed store, one after the other.
+    #[arg(long, group = "fault")]
+    bit_flips: bool,
+    /// With --bit-flips: only in every n-th byte.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    every: usize,
 }
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
@@ -52,6 +60,9 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
     }
     if options.io_errors {
         return io_errors::perform(options);
+    }
+    if options.bit_flips {
+        return bit_flips::perform(options);
     }
     kills::perform(options)
 }

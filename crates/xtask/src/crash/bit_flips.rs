@@ -1,0 +1,297 @@
+//! Bit flips: one bit in every byte of a small closed store. Whatever is read afterwards is as it was written, or
+//! something says that it is not: the call itself, or `abide store check`. Nothing panics.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use abide::{Engine, StatusSet};
+use abide_kernel::envelope::{DeadEnvelope, Envelope, Message};
+use abide_kernel::shard::Batch;
+use abide_kernel::{RunId, ShardId};
+use abide_store::sqlite::{SqliteStore, open_read_only};
+use abide_store::{Durability, Filter, Page, Reader, Store};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use super::views::{self, Kind, Known, View};
+use super::{Options, workload};
+
+/// The store must be small enough for every byte to have its turn.
+const BYTES_MAX: usize = 256 * 1024;
+const SHARDS: u16 = 2;
+
+/// What became of a flip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Something said that the store is not as it was.
+    Detected(By),
+    /// Everything that is read is as it was written.
+    Harmless,
+    /// Something that was read is not, and nobody said so.
+    Wrong(String),
+    Panic,
+}
+
+/// Who said so, the first of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum By {
+    Open,
+    Read,
+    CheckOnly,
+}
+
+#[derive(Default)]
+struct Count {
+    flips: u64,
+    harmless: u64,
+    by: BTreeMap<By, u64>,
+    wrong: Vec<String>,
+    panics: Vec<String>,
+}
+
+pub(crate) fn perform(options: &Options) -> Result<()> {
+    let place = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "." };
+    let folder = tempfile::Builder::new().prefix("abide-flips-").tempdir_in(place).context("making a directory")?;
+    let sound = folder.path().join("sound.db");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(make(&sound, options.seed))?;
+    let bytes = std::fs::read(&sound)?;
+    ensure!(bytes.len() <= BYTES_MAX, "the store has {} bytes, more than {BYTES_MAX}", bytes.len());
+    let known = known(&sound)?;
+    let truth = fresh(&folder.path().join("truth.db"), &bytes, &known)?;
+    let alarms: Vec<&View> = truth
+        .iter()
+        .filter(|view| view.lines.is_err() || view.kind == Kind::Check && view.lines != Ok(vec![]))
+        .collect();
+    ensure!(alarms.is_empty(), "the sound store is not: {alarms:?}");
+    let count = flip_all(options, folder.path(), &bytes, &known, &truth);
+    report(&count, bytes.len())
+}
+
+/// Every byte, by as many threads as there are cores.
+fn flip_all(options: &Options, folder: &Path, bytes: &[u8], known: &Known, truth: &[View]) -> Count {
+    let places: Vec<usize> = (0..bytes.len()).step_by(options.every.max(1)).collect();
+    let (next, count) = (AtomicUsize::new(0), Mutex::new(Count::default()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let watch = Watch::new(threads);
+    // What panics is counted; it need not be told a hundred thousand times.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    std::thread::scope(|scope| {
+        scope.spawn(|| watch.watch());
+        for thread in 0..threads {
+            let (next, count, places, watch) = (&next, &count, &places, &watch);
+            let path = folder.join(format!("flipped-{thread}.db"));
+            scope.spawn(move || {
+                while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let bit = fastrand::Rng::with_seed(options.seed ^ (*place as u64) << 8).u8(0..8);
+                    let mut flipped = bytes.to_vec();
+                    flipped[*place] ^= 1 << bit;
+                    watch.begin(thread, Some((*place, bit)));
+                    let verdict = judge(&path, &flipped, known, truth);
+                    let mut count = count.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    count.add(*place, bit, verdict);
+                    if count.flips.is_multiple_of(10_000) {
+                        eprintln!("{} of {} flips, {} wrong", count.flips, places.len(), count.wrong.len());
+                    }
+                }
+                watch.begin(thread, None);
+            });
+        }
+    });
+    std::panic::set_hook(hook);
+    count.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What each thread is at, and since when: a flip that makes a reader go in circles is as bad as a wrong answer, and
+/// there is no way to go on after it.
+struct Watch(Mutex<Vec<Watched>>);
+
+#[derive(Clone, Copy)]
+enum Watched {
+    Unbegun,
+    At(usize, u8, Instant),
+    Done,
+}
+
+impl Watch {
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn new(threads: usize) -> Self {
+        Self(Mutex::new(vec![Watched::Unbegun; threads]))
+    }
+
+    fn all(&self) -> std::sync::MutexGuard<'_, Vec<Watched>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn begin(&self, thread: usize, at: Option<(usize, u8)>) {
+        self.all()[thread] = at.map_or(Watched::Done, |(place, bit)| Watched::At(place, bit, Instant::now()));
+    }
+
+    fn watch(&self) {
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            let all = self.all().clone();
+            if all.iter().all(|watched| matches!(watched, Watched::Done)) {
+                return;
+            }
+            for watched in all {
+                if let Watched::At(place, bit, since) = watched
+                    && since.elapsed() > Self::PATIENCE
+                {
+                    eprintln!("xtask: byte {place}, bit {bit}: reading has not ended for {:?}", Self::PATIENCE);
+                    std::process::exit(1);
+                }
+            }
+        }
+    }
+}
+
+impl Count {
+    fn add(&mut self, place: usize, bit: u8, verdict: Verdict) {
+        self.flips += 1;
+        match verdict {
+            Verdict::Detected(by) => *self.by.entry(by).or_default() += 1,
+            Verdict::Harmless => self.harmless += 1,
+            Verdict::Wrong(what) => self.wrong.push(format!("byte {place}, bit {bit}: {what}")),
+            Verdict::Panic => self.panics.push(format!("byte {place}, bit {bit}")),
+        }
+    }
+}
+
+fn judge(path: &Path, flipped: &[u8], known: &Known, truth: &[View]) -> Verdict {
+    match catch_unwind(AssertUnwindSafe(|| fresh(path, flipped, known))) {
+        Ok(Ok(found)) => compare(&found, truth),
+        Ok(Err(error)) => Verdict::Wrong(format!("the harness failed: {error:#}")),
+        Err(_) => Verdict::Panic,
+    }
+}
+
+/// The views of a file with these bytes.
+fn fresh(path: &Path, bytes: &[u8], known: &Known) -> Result<Vec<View>> {
+    for suffix in ["-wal", "-shm", "-journal", ".lock"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+    }
+    std::fs::write(path, bytes)?;
+    Ok(views::all(path, known))
+}
+
+fn compare(found: &[View], truth: &[View]) -> Verdict {
+    let as_written =
+        |view: &View| truth.iter().filter(|other| other.name == view.name).any(|other| other.lines == view.lines);
+    let (mut opened, mut read, mut checked) = (true, true, true);
+    let mut differs = None;
+    for view in found {
+        match (&view.lines, view.kind) {
+            (Err(_), _) if view.name.starts_with("open") => opened = false,
+            (Err(_), Kind::Check) => checked = false,
+            (Err(_), _) => read = false,
+            (Ok(problems), Kind::Check) => checked &= problems.is_empty(),
+            (Ok(_), _) if as_written(view) => {}
+            (Ok(lines), Kind::Records) => {
+                let written = |line: &String| {
+                    truth
+                        .iter()
+                        .filter(|other| other.name == view.name)
+                        .flat_map(|other| other.lines.iter().flatten())
+                        .any(|other| other == line)
+                };
+                if let Some(invented) = lines.iter().find(|line| !written(line)) {
+                    return Verdict::Wrong(format!("{} answers with what was never written: {invented}", view.name));
+                }
+                differs = Some(view.name.clone());
+            }
+            (Ok(_), Kind::Index) => differs = Some(view.name.clone()),
+        }
+    }
+    match (opened, read, checked, differs) {
+        (false, ..) => Verdict::Detected(By::Open),
+        (true, false, ..) => Verdict::Detected(By::Read),
+        (true, true, false, _) => Verdict::Detected(By::CheckOnly),
+        (true, true, true, Some(name)) => Verdict::Wrong(format!("{name} differs, and nobody says so")),
+        (true, true, true, None) => Verdict::Harmless,
+    }
+}
+
+fn report(count: &Count, bytes: usize) -> Result<()> {
+    for problem in count.wrong.iter().take(20) {
+        eprintln!("wrong: {}", problem.chars().take(400).collect::<String>());
+    }
+    for problem in count.panics.iter().take(20) {
+        eprintln!("panic: {problem}");
+    }
+    let by = |by| count.by.get(&by).copied().unwrap_or_default();
+    println!(
+        "{}",
+        json!({
+            "bytes": bytes,
+            "flips": count.flips,
+            "detected": count.by.values().sum::<u64>(),
+            "detected_by": { "open": by(By::Open), "read": by(By::Read), "check_only": by(By::CheckOnly) },
+            "harmless": count.harmless,
+            "wrong": count.wrong.len(),
+            "panics": count.panics.len(),
+        })
+    );
+    let wrong = count.wrong.len() + count.panics.len();
+    ensure!(wrong == 0, "{wrong} flips became an answer or a panic");
+    Ok(())
+}
+
+/// A closed store with runs in many states, a key that is held, a message on its way, and one that was set aside.
+async fn make(path: &Path, seed: u64) -> Result<()> {
+    let engine = Engine::open(&format!("sqlite:{}", path.display()))
+        .register(workload::plain())
+        .register(workload::signalled())
+        .register(workload::long())
+        .shards(SHARDS)
+        .start()
+        .await?;
+    let client = engine.client();
+    let start = client.start("signalled", &Vec::<u32>::new()).key("key");
+    let run = start.occupied(StatusSet::OPEN).await?;
+    run.signal("go", &1u32).dedup("first").await?;
+    for workflow in ["plain", "long"] {
+        let _ = client.start(workflow, &0u32).await?.result::<serde_json::Value>().await;
+    }
+    let _ = client.start("plain", &0u32).delay(Duration::from_secs(86_400)).await?;
+    let _ = client.start("plain", &0u32).queue("elsewhere").await?;
+    engine.stop(Duration::from_secs(10)).await;
+    drop((client, engine));
+    let mut store = SqliteStore::open(path, Durability::Full, SHARDS, "flips")?;
+    let epoch = store.open_shard(ShardId(0), "flips")?;
+    let envelope = |number| Envelope {
+        from: ShardId(0),
+        to: ShardId(1),
+        number,
+        message: Message::Begun { reservation: RunId(u128::from(seed)) },
+    };
+    let number = epoch.sent.get(1).copied().unwrap_or_default() + 1;
+    let dead = vec![DeadEnvelope { envelope: envelope(number + 1), reason: "on purpose".into() }];
+    let (envelopes, consumed) = (vec![envelope(number)], vec![(ShardId(1), 7)]);
+    let batch = Batch { epoch: epoch.epoch, envelopes, consumed, dead, ..Batch::default() };
+    store.append(&[batch])?;
+    store.close()?;
+    Ok(())
+}
+
+/// What there is to ask for in the sound store.
+fn known(path: &Path) -> Result<Known> {
+    let mut reader = open_read_only(path)?;
+    let runs = reader.list(&Filter::default(), &Page { most: 1_000, before: None })?;
+    let mut known = Known::default();
+    for listed in runs {
+        let stored = reader.read_run(listed.run)?.context("a run that is listed is there")?;
+        known.runs.push((listed.run, stored.head));
+    }
+    let connection = rusqlite::Connection::open(path)?;
+    let mut statement = connection.prepare("SELECT occupies FROM run WHERE occupies IS NOT NULL")?;
+    known.keys = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    ensure!(!known.keys.is_empty() && known.runs.len() >= 5, "the store has not what is to be damaged: {known:?}");
+    Ok(known)
+}
