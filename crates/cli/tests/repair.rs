@@ -2,9 +2,15 @@
 
 mod shop;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use abide::{Engine, Machine, sleep};
+use abide_kernel::envelope::{DeadEnvelope, Envelope, Message};
+use abide_kernel::shard::Batch;
+use abide_kernel::{ErrorInfo, RequestId, ShardId, Timestamp};
+use abide_store::sqlite::SqliteStore;
+use abide_store::{Durability, Store};
 use serde_json::Value;
 use shop::{Shop, eventually};
 
@@ -53,7 +59,12 @@ fn every_kind_of_damage_is_found() {
         ("UPDATE run SET checkpoint = replace(checkpoint, 'Ada', 'Bob')", "index row"),
         ("DELETE FROM run WHERE rowid = 1", "expected an index row"),
         ("UPDATE run SET status = 'done'", "index row"),
-        ("UPDATE run SET id = zeroblob(16) WHERE rowid = 1", "no journal"),
+        ("UPDATE run SET id = zeroblob(16) WHERE rowid = 1", "index row"),
+        ("UPDATE run SET workflow = 'other' WHERE rowid = 1", "index row"),
+        ("UPDATE shard SET epoch = epoch + 1", "row of shard 0"),
+        ("UPDATE shard SET watermark = watermark - 1", "watermark"),
+        ("UPDATE setting SET value = 7 WHERE name = 'letters'", "letters"),
+        ("DROP INDEX run_by_due", "run_by_due is missing"),
         ("UPDATE journal SET prior = 0 WHERE position = 3", "checksum"),
         ("UPDATE journal SET run = zeroblob(15) WHERE position = 2", "16 bytes"),
     ] {
@@ -132,15 +143,15 @@ async fn a_dead_letter_is_listed_put_back_and_discarded() {
 
 /// Sets an envelope aside that would cancel the run, as if its record had been damaged when it came.
 fn set_aside(shop: &Shop, run: &str) {
-    let message = format!(
-        r#"{{"cancel":{{"run":"{run}","request":"req_0123456789abcdef0123456789abcdef","cascade":false,
-             "reason":{{"code":"cancelled","message":"by its parent","retryable":false}}}}}}"#
-    );
-    let body = format!(r#"{{"from":0,"to":0,"number":1,"message":{message}}}"#);
-    let sql = format!(
-        "INSERT INTO dead_letter (at, node, reason, body) VALUES (1700000000000, 'node', 'bad checksum', '{body}')"
-    );
-    assert_eq!(shop.edit(&sql), 1);
+    let reason = Arc::new(ErrorInfo::terminal("cancelled", "by its parent"));
+    let request = RequestId::new(Timestamp(1), 1);
+    let message = Message::Cancel { run: run.parse().expect("a run id"), request, cascade: false, reason };
+    let envelope = Envelope { from: ShardId(0), to: ShardId(0), number: 1, message };
+    let mut store = SqliteStore::open(&shop.path(), Durability::Full, 1, "test").expect("the store opens");
+    let epoch = store.open_shard(ShardId(0), "node").expect("the shard opens").epoch;
+    let dead = vec![DeadEnvelope { envelope, reason: "bad checksum".into() }];
+    store.append(&[Batch { epoch, dead, ..Batch::default() }]).expect("it is durable");
+    store.close().expect("it closes");
 }
 
 /// D32, SE-41, SE-42: a message that was set aside is listed with its reason, put back once, or given up.
@@ -151,7 +162,7 @@ fn a_message_that_was_set_aside_is_put_back_or_discarded() {
     set_aside(&shop, &first);
     set_aside(&shop, &second);
     let listed = shop.abide(&["dead-letter", "list"]).ok().out;
-    let expected = format!("letter_1\tmessage\tcancel to {first}\tbad checksum\tnode\t2023-11-14T22:13:20.000Z\n");
+    let expected = format!("letter_1\tmessage\tcancel to {first}\tbad checksum\tnode\t20");
     assert!(listed.starts_with(&expected), "{listed}");
     let json = shop.abide(&["dead-letter", "list", "--json"]).ok().json();
     assert_eq!(json["dead_letters"][1]["letter"], "letter_2");

@@ -42,6 +42,15 @@ pub struct Problem {
     pub what: String,
 }
 
+/// What the log of a shard says.
+struct Log {
+    /// Of each run, in short.
+    chains: BTreeMap<RunId, Chain>,
+    end: Seq,
+    /// Whether it could be read to its end.
+    whole: bool,
+}
+
 /// What the log says of a run, in short.
 struct Chain {
     head: Seq,
@@ -61,10 +70,20 @@ impl Audit {
     /// When the store cannot be read at all. Damage is no error: it is what is looked for.
     pub fn of(reader: &mut dyn Reader) -> Result<Self, Fault> {
         let mut audit = Self::default();
-        let watermarks: BTreeMap<ShardId, Seq> = reader.watermarks()?.into_iter().collect();
+        let watermarks: BTreeMap<ShardId, Seq> = match reader.watermarks() {
+            Ok(watermarks) => watermarks.into_iter().collect(),
+            // Without them index rows are held against the log only where they say something.
+            Err(fault) => {
+                audit.add_fault(fault)?;
+                BTreeMap::new()
+            }
+        };
         for shard in reader.map().all() {
             let watermark = watermarks.get(&shard).copied().unwrap_or_default();
-            let (chains, end) = audit.read_log(reader, shard)?;
+            let Log { chains, end, whole } = audit.read_log(reader, shard)?;
+            if !whole {
+                continue;
+            }
             if watermark > end {
                 let what = format!(
                     "index rows cover the log of shard {} up to {}, but it ends at {}",
@@ -100,14 +119,21 @@ impl Audit {
         }
     }
 
-    /// Every row of a shard's log, in order: what it says of each run, and where it ends.
-    fn read_log(&mut self, reader: &mut dyn Reader, shard: ShardId) -> Result<(BTreeMap<RunId, Chain>, Seq), Fault> {
+    /// Every row of a shard's log, in order.
+    fn read_log(&mut self, reader: &mut dyn Reader, shard: ShardId) -> Result<Log, Fault> {
         let mut chains: BTreeMap<RunId, Chain> = BTreeMap::new();
         let mut after = Seq(0);
         loop {
-            let rows = reader.scan(shard, after, PAGE_ROWS)?;
+            let rows = match reader.scan(shard, after, PAGE_ROWS) {
+                Ok(rows) => rows,
+                // Of what comes behind it nothing is known, and so nothing is said.
+                Err(fault) => {
+                    self.add_fault(fault)?;
+                    return Ok(Log { chains, end: after, whole: false });
+                }
+            };
             if rows.is_empty() {
-                return Ok((chains, after));
+                return Ok(Log { chains, end: after, whole: true });
             }
             for row in rows {
                 match row {

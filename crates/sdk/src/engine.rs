@@ -6,7 +6,7 @@ use std::time::Duration;
 use abide_kernel::shard::{Rule, Rules};
 use abide_runtime::{Clock, Config, Metrics, Notifier, Pool, Program, Stopped};
 use abide_store::sqlite::SqliteStore;
-use abide_store::{Store, StoreUrl};
+use abide_store::{Durability, Store, StoreUrl};
 
 use crate::{Client, Limit, StartError, Workflow};
 
@@ -16,7 +16,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Describes an engine on a store: `sqlite:path`, or `memory:`.
+    /// Describes an engine on a store: `sqlite:path`, `sqlite:path?durability=relaxed`, or `memory:`. See [`Durability`]
+    /// for what an acknowledgement means then.
     pub fn open(url: &str) -> EngineBuilder {
         EngineBuilder {
             url: url.into(),
@@ -25,6 +26,7 @@ impl Engine {
             pools: Vec::new(),
             limits: Vec::new(),
             shards: 1,
+            durability: None,
         }
     }
 
@@ -55,6 +57,7 @@ pub struct EngineBuilder {
     pools: Vec<Pool>,
     limits: Vec<Rule>,
     shards: u16,
+    durability: Option<Durability>,
 }
 
 impl EngineBuilder {
@@ -101,6 +104,13 @@ impl EngineBuilder {
         self
     }
 
+    /// What an acknowledgement means, in place of what the store's URL says. With [`Durability::Relaxed`] it survives the
+    /// end of the process, but the last moments may be lost with the power; without a word it survives that as well.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
     /// Told of attempts that can be claimed, after they are durable.
     pub fn notifier(mut self, notifier: Arc<dyn Notifier>) -> Self {
         self.config.notifier = Some(notifier);
@@ -125,7 +135,10 @@ impl EngineBuilder {
     /// # Errors
     /// When the URL, the store, a workflow or a limit is not as it should be.
     pub async fn start(self) -> Result<Engine, StartError> {
-        let url: StoreUrl = self.url.parse()?;
+        let mut url: StoreUrl = self.url.parse()?;
+        if let (StoreUrl::Sqlite { durability, .. }, Some(wanted)) = (&mut url, self.durability) {
+            *durability = wanted;
+        }
         let node = self.config.node.clone();
         let shards = self.shards;
         // Opening may read and sync a lot; the caller's runtime goes on meanwhile.

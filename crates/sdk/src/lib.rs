@@ -72,4 +72,4 @@ pub use abide_kernel::{
     Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
-pub use abide_store::{DeadLetterItem, Filter, Listed, Page, Stats};
+pub use abide_store::{DeadLetterItem, Durability, Filter, Listed, Page, Stats};

@@ -143,6 +143,17 @@ fn a_change_to_an_index_row_is_noticed() {
         "arrival = 1",
         "head = 1",
         "rev = 9",
+        "namespace = 'other'",
+        "workflow = 'other'",
+        "version = 2",
+        "queue = 'other'",
+        "step = 'other'",
+        "key = 'other'",
+        "parent = zeroblob(16)",
+        "created_at = 1",
+        "updated_at = 1",
+        "reservation = 1",
+        "shard = 1",
     ];
     for change in changes {
         let (file, rows) = damaged(&format!("UPDATE run SET {change} WHERE head = 9"));
@@ -157,6 +168,40 @@ fn a_change_to_an_index_row_is_noticed() {
     let mut reader = open_read_only(&file.path()).unwrap();
     let fault = reader.list(&Filter::default(), &Page::default()).unwrap_err();
     assert!(fault.to_string().contains(&rows[8].run.to_string()), "{fault}");
+}
+
+/// SQ-15: so is what is kept of a shard, and of the messages between shards. Nought as a watermark is not damage: it says
+/// that index rows are not to be believed.
+#[test]
+fn a_change_to_what_is_kept_of_a_shard_is_noticed() {
+    for change in ["epoch = 9", "owner = 'other'", "head = 3", "last = 1", "checksum = 1", "watermark = 3"] {
+        let (file, _) = damaged(&format!("UPDATE shard SET {change} WHERE id = 0"));
+        let mut store = file.open();
+        let fault = store.open_shard(ShardId(0), "a").expect_err(change);
+        assert!(matches!(fault.kind, FaultKind::Corrupt { .. }), "{change}: {fault}");
+        assert!(store.open_shard(ShardId(1), "a").is_ok(), "{change}: other shards are opened");
+        assert!(!open_read_only(&file.path()).unwrap().integrity().unwrap().is_empty(), "{change}");
+    }
+    let (file, _) = damaged("DELETE FROM shard WHERE id = 1");
+    let fault = file.open().open_shard(ShardId(1), "a").unwrap_err();
+    assert!(fault.to_string().contains("missing"), "{fault}");
+    let (file, _) = damaged("UPDATE shard SET watermark = 0");
+    assert_eq!(file.open().open_shard(ShardId(0), "a").unwrap().watermark, Seq(0));
+}
+
+/// SQ-15: rows that vanish from the end are missed also where no index row was written of them: closing notes the end.
+#[test]
+fn the_end_of_a_log_is_known_outside_of_it() {
+    let file = File::new(2);
+    let mut store = file.open();
+    let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
+    let rows = (1..=5).map(|seq| crashed::row(0, seq)).collect();
+    store.append(&[Batch { epoch, rows, ..Batch::default() }]).unwrap();
+    store.close().unwrap();
+    drop(store);
+    edit(&file.path(), "DELETE FROM journal WHERE position = 5");
+    let fault = file.open().open_shard(ShardId(0), "a").unwrap_err();
+    assert_eq!(fault.kind, corrupt(None, 5), "{fault}");
 }
 
 /// SQ-15: a damaged envelope is reported, never obeyed.

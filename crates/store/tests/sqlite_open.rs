@@ -203,6 +203,24 @@ fn a_file_that_cannot_be_written_is_refused() {
     assert!(fault.to_string().contains("write permission"), "{fault}");
 }
 
+/// After an unclean stop the log is brought into the file, synced, and emptied before the first acknowledgement: what the
+/// killed process wrote and did not sync still looks durable.
+#[test]
+fn after_an_unclean_stop_the_log_is_empty_before_anything_is_acknowledged() {
+    let mut file = File::new(2);
+    let mut store = file.open();
+    let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
+    let batch = Batch { epoch, rows: vec![crashed::row(0, 1)], ..Batch::default() };
+    assert_eq!(store.append(&[batch]).unwrap(), [Verdict::Durable]);
+    file.crash();
+    drop(store);
+    let log = || fs::metadata(format!("{}-wal", file.path().display())).unwrap().len();
+    assert!(log() > 0, "the killed process has left a log");
+    let mut store = file.open();
+    assert_eq!(log(), 0);
+    assert_eq!(store.open_shard(ShardId(0), "b").unwrap().head, Seq(1));
+}
+
 /// After an unclean stop the log must be brought into the file before anything is built on it. A program that pins
 /// the log prevents that, and is named as the reason; when it is gone the store opens.
 #[test]

@@ -6,14 +6,20 @@
 mod audit;
 mod ledger;
 mod process;
+mod report;
 pub(crate) mod worker;
 mod workload;
 
 mod bit_flips;
+mod clock_jumps;
+mod full_disk;
 mod image;
 mod io_errors;
 mod kills;
+mod pauses;
 mod power;
+mod slow_disk;
+mod two_processes;
 mod views;
 
 use anyhow::Result;
@@ -49,20 +55,36 @@ pub(crate) struct Options {
     /// Flip one bit in every byte of a small closed store, one after the other.
     #[arg(long, group = "fault")]
     bit_flips: bool,
+    /// Let the disk fill up, and make room again.
+    #[arg(long, group = "fault")]
+    full_disk: bool,
+    /// Let every sync take a fifth of a second.
+    #[arg(long, group = "fault")]
+    slow_disk: bool,
+    /// Stop the process for longer than its claims last, and let it go on.
+    #[arg(long, group = "fault")]
+    pauses: bool,
+    /// Let the clock jump, forward and back.
+    #[arg(long, group = "fault")]
+    clock_jumps: bool,
+    /// Start a second process on the same file, with and without the lock of the first.
+    #[arg(long, group = "fault")]
+    two_processes: bool,
     /// With --bit-flips: only in every n-th byte.
     #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
 }
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
-    if let Some(cuts) = options.power_cuts {
-        return power::perform(options, cuts);
+    match options {
+        Options { power_cuts: Some(cuts), .. } => power::perform(options, *cuts),
+        Options { io_errors: true, .. } => io_errors::perform(options),
+        Options { bit_flips: true, .. } => bit_flips::perform(options),
+        Options { full_disk: true, .. } => full_disk::perform(options),
+        Options { slow_disk: true, .. } => slow_disk::perform(options),
+        Options { pauses: true, .. } => pauses::perform(options),
+        Options { clock_jumps: true, .. } => clock_jumps::perform(options),
+        Options { two_processes: true, .. } => two_processes::perform(options),
+        _ => kills::perform(options),
     }
-    if options.io_errors {
-        return io_errors::perform(options);
-    }
-    if options.bit_flips {
-        return bit_flips::perform(options);
-    }
-    kills::perform(options)
 }
