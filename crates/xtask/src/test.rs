@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::{setup, tidy};
+use crate::{crash, setup, tidy};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -25,11 +25,12 @@ enum Stage {
     Clippy,
     Test,
     Doc,
+    Crash,
     Tidy,
 }
 
 impl Stage {
-    const IN_ORDER: [Stage; 5] = [Stage::Fmt, Stage::Clippy, Stage::Test, Stage::Doc, Stage::Tidy];
+    const IN_ORDER: [Stage; 6] = [Stage::Fmt, Stage::Clippy, Stage::Test, Stage::Doc, Stage::Crash, Stage::Tidy];
 
     fn name(self) -> &'static str {
         match self {
@@ -37,6 +38,7 @@ impl Stage {
             Stage::Clippy => "clippy",
             Stage::Test => "test",
             Stage::Doc => "doc",
+            Stage::Crash => "crash",
             Stage::Tidy => "tidy",
         }
     }
@@ -90,6 +92,7 @@ fn run_stage(root: &Path, stage: Stage, lock: Lock) -> Result<Option<u64>> {
         Stage::Fmt | Stage::Clippy => run(&mut cargo).map(|()| None),
         Stage::Test => run_counting(&mut cargo).map(Some),
         Stage::Doc => run(cargo.env("RUSTDOCFLAGS", "-D warnings")).map(|()| None),
+        Stage::Crash => crash::perform_shortly(root).map(|()| None),
         Stage::Tidy => tidy::perform(root).map(|()| None),
     }
 }
@@ -104,8 +107,8 @@ fn cargo_arguments(stage: Stage, lock: Lock) -> Vec<&'static str> {
     let mut arguments = match stage {
         // Formatting resolves no dependency, and `cargo fmt` knows no `--locked`.
         Stage::Fmt => return vec!["fmt", "--all", "--check"],
-        // Tidy runs in this process, without cargo.
-        Stage::Tidy => return Vec::new(),
+        // These run in this process, without cargo.
+        Stage::Crash | Stage::Tidy => return Vec::new(),
         Stage::Clippy => vec!["clippy", "--workspace", "--all-targets"],
         // All failures of a run are worth more than a quick end at the first. Doc tests are part of it, which
         // `--all-targets` would leave out.

@@ -22,8 +22,10 @@ mod slow_disk;
 mod two_processes;
 mod views;
 
-use anyhow::Result;
-use clap::Args;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::{Args, FromArgMatches};
 
 /// How much to crash, and how.
 #[derive(Args, Clone)]
@@ -88,3 +90,20 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
         _ => kills::perform(options),
     }
 }
+
+/// What every check of the project does of this: a few power cuts where they can be made, and a sample of bit flips.
+pub(crate) fn perform_shortly(root: &Path) -> Result<()> {
+    let default = || -> Result<Options> {
+        let command = Options::augment_args(clap::Command::new("crash"));
+        Ok(Options::from_arg_matches(&command.get_matches_from(["crash"]))?)
+    };
+    std::env::set_current_dir(root).context("going to the root of the workspace")?;
+    match power::try_out() {
+        Ok(()) => power::perform(&default()?, POWER_CUTS)?,
+        Err(error) => eprintln!("xtask: power cuts are SKIPPED, they cannot be made here: {error:#}"),
+    }
+    bit_flips::perform(&Options { every: BYTES_PER_FLIP, ..default()? })
+}
+
+const POWER_CUTS: u64 = 5;
+const BYTES_PER_FLIP: usize = 131;

@@ -20,6 +20,7 @@ use crate::setup;
 const ACKNOWLEDGED_MIN: usize = 150;
 /// Cuts after which a fresh file system is made.
 const CUTS_PER_IMAGE: u64 = 10;
+const TOOLS: &[(&str, &str)] = &[("mkfs.ext4", "e2fsprogs"), ("mount", "mount")];
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Harness<'a> {
@@ -34,7 +35,7 @@ struct Harness<'a> {
 }
 
 pub(crate) fn perform(options: &Options, cuts: u64) -> Result<()> {
-    setup::need(&[("mkfs.ext4", "e2fsprogs"), ("mount", "mount")])?;
+    setup::need(TOOLS)?;
     let folder = tempfile::Builder::new().prefix("abide-power-").tempdir_in(".").context("making a directory here")?;
     let mut harness = Harness {
         options,
@@ -65,6 +66,16 @@ pub(crate) fn perform(options: &Options, cuts: u64) -> Result<()> {
         eprintln!("the image is kept in {}", folder.keep().display());
     }
     reported
+}
+
+/// Whether the power can be cut here: it takes root, a loop device and ext4.
+pub(crate) fn try_out() -> Result<()> {
+    anyhow::ensure!(setup::is_root(), "this user is not root");
+    setup::need(TOOLS)?;
+    let folder = tempfile::Builder::new().prefix("abide-power-").tempdir_in(".").context("making a directory here")?;
+    let mut image = Image::make(folder.path())?;
+    image.cut()?;
+    image.unmount()
 }
 
 impl Harness<'_> {
