@@ -209,16 +209,19 @@ fn check_quorum(join: Join, children: usize) -> Result<(), StepError> {
     }
 }
 
+/// How a child ended; `None` while it has not.
+type End<T> = Option<Result<T, StepError>>;
+
 /// Children that were waited for together, in the order they were given.
 #[derive(Debug)]
 pub struct Joined<T> {
     join: Join,
-    ended: Vec<Option<Result<T, StepError>>>,
+    ended: Vec<End<T>>,
 }
 
 impl<T> Joined<T> {
     fn barrier(&self) -> Barrier {
-        let count = |which: &dyn Fn(&Option<Result<T, StepError>>) -> bool| {
+        let count = |which: &dyn Fn(&End<T>) -> bool| {
             u32::try_from(self.ended.iter().filter(|ended| which(ended)).count()).unwrap_or(u32::MAX)
         };
         Barrier {
