@@ -440,7 +440,8 @@ impl FnCtx {
         async move { points::wait(&ledger, &name, Wanted::Timer(moment), 0, place).await.map(|_| ()) }
     }
 
-    /// Waits for one signal of this name: signals are taken one at a time, in the order they came.
+    /// Waits for one signal of this name: signals are taken one at a time, in the order they came. A wait that is dropped
+    /// takes none.
     #[track_caller]
     pub fn signal<T: DeserializeOwned + Send>(&self, name: &str) -> SignalWait<T> {
         SignalWait {

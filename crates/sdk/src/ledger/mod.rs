@@ -16,6 +16,7 @@ mod retry;
 pub(crate) mod review;
 mod state;
 pub(crate) mod update;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::Location;
@@ -142,6 +143,8 @@ struct Known {
     go: bool,
     /// Whether it failed before and is begun again.
     reopens: bool,
+    /// Whether an attempt before gave it up.
+    withdrawn: bool,
     /// Whether its end is held back for a later pass over the code.
     held: bool,
     /// Whether its future is gone, or has nothing more to wait for.
@@ -172,6 +175,7 @@ impl Known {
             delivered: false,
             go: false,
             reopens: false,
+            withdrawn: false,
             held: false,
             released: false,
             failures: 0,

@@ -294,7 +294,7 @@ pub(super) fn decode_end<T: DeserializeOwned>(ledger: &Ledger, local: Local, sta
     }
 }
 
-/// Waits for an entry of the ledger to end.
+/// Waits for an instant or a signal; what is dropped before is withdrawn.
 pub(crate) async fn wait(
     ledger: &Ledger,
     name: &str,
@@ -303,7 +303,7 @@ pub(crate) async fn wait(
     place: &'static Location<'static>,
 ) -> Result<OpState, StepError> {
     let local = ledger.point(name, &wanted, input, place)?;
-    Ok(poll_fn(|cx| ledger.ended(local, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await)
+    Ok(ledger.outcome(local).await)
 }
 
 /// Waits for one signal; with a deadline, perhaps in vain.
@@ -338,7 +338,10 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
             match wait(&self.ledger, &self.point, wanted, 0, self.place).await? {
                 OpState::Done { value, .. } => decode(&value),
                 OpState::Failed { error, .. } => Err(StepError::of((*error).clone())),
-                OpState::Elapsed { .. } | OpState::Open => decode(&Payload::null()),
+                OpState::Elapsed { .. } | OpState::Open => {
+                    let message = format!("the wait for signal {:?} ended without one", self.name);
+                    Err(StepError::new(message).code("withdrawn"))
+                }
             }
         })
     }

@@ -18,6 +18,7 @@ impl State {
             claim: effect.map_or(0, |effect| effect.claim),
             child: child_of(op),
             answered: matches!(op.kind, OpKind::Update { answered: true, .. }),
+            withdrawn: op.is_withdrawn(),
             failures: retries.map_or(0, |retries| retries.failures),
             resting: op.due().is_some() && effect.is_some(),
             ..Known::new(op.key.clone(), LocalKind::of(&op.kind), op.input)
@@ -51,7 +52,8 @@ impl State {
         let mut seen: Vec<(u32, Local)> = Vec::new();
         let mut fresh: Vec<(u32, Local)> = Vec::new();
         for (local, known) in self.entries.iter_mut().enumerate() {
-            let Some(when) = known.state.when() else { continue };
+            // What was given up ended for nobody.
+            let Some(when) = known.state.when().filter(|_| !known.withdrawn) else { continue };
             let curable = matches!(&known.state, OpState::Failed { error, .. } if error.retryable);
             let repeatable = matches!(known.kind, LocalKind::Effect(policy) if policy.replay_safe());
             match mode {
