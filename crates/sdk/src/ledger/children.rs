@@ -218,15 +218,15 @@ pub struct Joined<T> {
 
 impl<T> Joined<T> {
     fn barrier(&self) -> Barrier {
-        let count = |which: &dyn Fn(&Option<Result<T, StepError>>) -> bool| {
-            u32::try_from(self.ended.iter().filter(|ended| which(ended)).count()).unwrap_or(u32::MAX)
-        };
-        Barrier {
-            join: self.join,
-            pending: count(&|ended| ended.is_none()),
-            succeeded: count(&|ended| matches!(ended, Some(Ok(_)))),
-            failed: count(&|ended| matches!(ended, Some(Err(_)))),
+        let mut barrier = Barrier { join: self.join, pending: 0, succeeded: 0, failed: 0 };
+        for ended in &self.ended {
+            match ended {
+                None => barrier.pending += 1,
+                Some(Ok(_)) => barrier.succeeded += 1,
+                Some(Err(_)) => barrier.failed += 1,
+            }
         }
+        barrier
     }
 
     /// Whether what was waited for came about: all ended, all succeeded, one did, or so many as were asked for.
