@@ -18,6 +18,7 @@ use super::answer::{Answer, InFunction};
 use super::retry::{Calls, Retry};
 use super::review::Reviewing;
 use super::{Ledger, Local, Next};
+use crate::control::Ruling;
 use crate::{Operation, StepError};
 
 /// What an effect gives, how long what it borrows lives, and where it is.
@@ -159,11 +160,15 @@ where
 {
     let Effect { ledger, scope, name, base, policy, input, retry, place, call, .. } = effect;
     let operation = Operation { name, policy };
-    let ruling = ledger.controls.check(&operation)?;
+    let point = [&*scope, &*operation.name].concat();
+    let ruling = match ledger.controls.check(&operation) {
+        Err(refused) if !ledger.stands(&point) => return Err(refused),
+        ruling => ruling.unwrap_or(Ruling::Free),
+    };
     retry.as_ref().map_or(Ok(()), |retry| retry.check(&operation))?;
     let input = input?;
     let hash = input.as_ref().map_or(0, |input| input.canonical_hash().max(1));
-    let local = ledger.point(&[&*scope, &*operation.name].concat(), &Wanted::Effect(policy), hash, place)?;
+    let local = ledger.point(&point, &Wanted::Effect(policy), hash, place)?;
     let asking = ledger.review(local, &ruling);
     let _held = asking.is_some().then(|| Held { ledger: &ledger, local });
     if let Some(asking) = asking {
