@@ -234,7 +234,7 @@ where
     let recorded = poll_fn(|cx| ledger.end(local, &outcome, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
     drop(held);
     // What is recorded is what a replay will see, so it is what the code sees now.
-    decode(&recorded?).map(Answer::Executed)
+    decode(&ledger.key(local), &recorded?).map(Answer::Executed)
 }
 
 /// The call of an effect, polled with a waker of its own.
@@ -284,18 +284,19 @@ pub(crate) fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Pay
     Ok(payload)
 }
 
-fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, StepError> {
+fn decode<T: DeserializeOwned>(key: &str, payload: &Payload) -> Result<T, StepError> {
     payload.decode().map_err(|error| {
-        let message = format!("a recorded value does not decode as {}: {error}", std::any::type_name::<T>());
+        let expected = std::any::type_name::<T>();
+        let message = format!("what is recorded at {key:?} does not decode as {expected}: {error}");
         StepError::new(message).code("undecodable").terminal()
     })
 }
 
 pub(super) fn decode_end<T: DeserializeOwned>(ledger: &Ledger, local: Local, state: OpState) -> Result<T, StepError> {
     match state {
-        OpState::Done { value, .. } => decode(&value),
+        OpState::Done { value, .. } => decode(&ledger.key(local), &value),
         OpState::Failed { error, .. } => Err(StepError { info: (*error).clone(), op: ledger.op(local) }),
-        OpState::Elapsed { .. } | OpState::Open => decode(&Payload::null()),
+        OpState::Elapsed { .. } | OpState::Open => decode(&ledger.key(local), &Payload::null()),
     }
 }
 
@@ -327,7 +328,7 @@ impl<T: DeserializeOwned + Send> SignalWait<T> {
         let deadline = Some(super::moment(limit));
         let wanted = Wanted::Signal { name: self.name.as_str().into(), deadline };
         match wait(&self.ledger, &self.point, wanted, 0, self.place).await? {
-            OpState::Done { value, .. } => decode(&value).map(Some),
+            OpState::Done { value, .. } => decode(&self.point, &value).map(Some),
             OpState::Failed { .. } | OpState::Elapsed { .. } | OpState::Open => Ok(None),
         }
     }
@@ -341,9 +342,9 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
         Box::pin(async move {
             let wanted = Wanted::Signal { name: self.name.as_str().into(), deadline: None };
             match wait(&self.ledger, &self.point, wanted, 0, self.place).await? {
-                OpState::Done { value, .. } => decode(&value),
+                OpState::Done { value, .. } => decode(&self.point, &value),
                 OpState::Failed { error, .. } => Err(StepError::of((*error).clone())),
-                OpState::Elapsed { .. } | OpState::Open => decode(&Payload::null()),
+                OpState::Elapsed { .. } | OpState::Open => decode(&self.point, &Payload::null()),
             }
         })
     }
