@@ -56,12 +56,25 @@ impl Shard {
             Command::Start { .. } | Command::Unflushed | Command::Settle { .. } => return,
             Command::Complete { completing, .. } => {
                 let decided = complete::decide(run, &completing, now);
+                if decided.is_err() {
+                    let (claim, token, entries) = (completing.claim, completing.token, &completing.entries);
+                    let aside = fail::unrecordable(run, claim, token, entries, &self.config.node, now);
+                    self.transact(id, aside);
+                }
                 match completing.compact_after {
                     Some(rows) => return self.conclude_and_compact(ticket, id, decided, rows),
                     None => decided,
                 }
             }
-            Command::Fail { failing, .. } => fail::decide(run, &failing, &self.config.node, now),
+            Command::Fail { failing, .. } => {
+                let decided = fail::decide(run, &failing, &self.config.node, now);
+                if decided.is_err() {
+                    let (claim, token, entries) = (failing.claim, failing.token, &failing.entries);
+                    let aside = fail::unrecordable(run, claim, token, entries, &self.config.node, now);
+                    self.transact(id, aside);
+                }
+                decided
+            }
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
             Command::Update { asked, told, .. } => return self.execute_update(ticket, id, &asked, told),
             Command::Heartbeat { claim, token } => return self.execute_heartbeat(ticket, id, claim.number, token),

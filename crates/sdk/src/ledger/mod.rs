@@ -25,7 +25,7 @@ use std::task::Waker;
 
 use abide_kernel::shard::Dispatch;
 use abide_kernel::transition::record::{Entry, Wanted};
-use abide_kernel::{EndedAt, ErrorInfo, Moment, Op, OpId, OpKind, OpState, Payload, Policy, Str, Timestamp};
+use abide_kernel::{EndedAt, ErrorInfo, Moment, Op, OpId, OpKind, OpState, Payload, Policy, Str, Timestamp, limits};
 use abide_runtime::{AttemptLink, Beginning, Instead};
 use parking_lot::Mutex;
 
@@ -513,12 +513,23 @@ fn child_of(op: &Op) -> Option<abide_kernel::RunId> {
     }
 }
 
+/// How long a name in its scope may be: what is recorded adds the number of its turn, and that it is reviewed.
+const NAME_BYTES_MAX: usize = limits::KEY_BYTES_MAX - 20;
+
 fn check_name(name: &str) -> Result<(), StepError> {
-    if name.is_empty() || name.contains('#') {
-        let message = format!("the name of an effect or wait: expected text without '#', found {name:?}");
-        return Err(StepError::new(message).code("bad_name").terminal());
-    }
-    Ok(())
+    let found = if name.is_empty() {
+        "none".to_owned()
+    } else if name.contains('#') {
+        format!("{name:?}")
+    } else if name.len() > NAME_BYTES_MAX {
+        format!("{} bytes", name.len())
+    } else {
+        return Ok(());
+    };
+    let message = format!(
+        "the name of an effect or wait, with its scope: expected text of 1 to {NAME_BYTES_MAX} bytes without '#', found {found}"
+    );
+    Err(StepError::new(message).code("bad_name").terminal())
 }
 
 fn overlapping(name: &str) -> StepError {

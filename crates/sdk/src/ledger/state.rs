@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use abide_kernel::transition::record::{Entry, Wanted};
-use abide_kernel::{Op, OpId, OpKind, OpState, REVIEW};
+use abide_kernel::{Op, OpId, OpKind, OpState, REVIEW, Str};
 
 use super::{Known, Local, LocalKind, Mode, Name, State, child_of, overlapping};
 use crate::StepError;
@@ -136,11 +136,15 @@ impl State {
         Ok((place, known.points))
     }
 
+    /// The key of the next durable point of this name.
+    pub(super) fn next_key(&self, name: &str) -> Str {
+        let points = self.by_name.get(name).map_or(0, |place| self.names[*place].points);
+        if points == 0 { name.into() } else { format!("{name}#{}", points + 1).into() }
+    }
+
     /// The number under which the next durable point of this name is recorded, if it is.
     pub(super) fn recorded_next(&self, name: &str) -> Option<OpId> {
-        let points = self.by_name.get(name).map_or(0, |place| self.names[*place].points);
-        let key = if points == 0 { name.into() } else { format!("{name}#{}", points + 1) };
-        self.by_key.get(&*key).and_then(|local| self.entries[*local].op)
+        self.by_key.get(&self.next_key(name)).and_then(|local| self.entries[*local].op)
     }
 
     /// Numbers an entry that is new and writes that it begins.
