@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use abide::testing::{TestEngine, crash_everywhere};
-use abide::{Failure, FnCtx, Function, RetryPolicy, StepError};
+use abide::{Failure, FnCtx, Function, RetryPolicy, Standing, Status, StepError};
 
 async fn ok<T>(value: T) -> Result<T, StepError> {
     Ok(value)
@@ -73,5 +74,29 @@ fn what_undoes_has_retries_of_its_own() {
             assert!(failed.ends_with("ended as failed: no_room: no room"), "{failed}");
             assert_eq!(undoing.load(Ordering::SeqCst), 5, "{retry:?}");
         }
+    }
+}
+
+/// D12, AB-3: a run that rests before its next try, or that was set aside, undoes what it did when it is cancelled, at once.
+#[test]
+fn a_run_that_rests_or_was_set_aside_is_cancelled_at_once() {
+    for (stuck, status) in [(false, Status::Runnable), (true, Status::DeadLettered)] {
+        let code = move |ctx: FnCtx, (): ()| async move {
+            ctx.undo("cancel flight", |_| ok(()))?;
+            ctx.effect("flight", |_| ok(())).await?;
+            if stuck {
+                std::future::pending::<()>().await;
+            }
+            ctx.effect("hotel", async |_| Err::<(), _>(StepError::new("no room"))).await
+        };
+        let trip = Function::new("trip", code).retry(RetryPolicy::exponential(3_600_000));
+        let engine = TestEngine::new().register(trip);
+        let run = engine.start("trip", &());
+        engine.settle();
+        assert_eq!(run.status(), status);
+        run.cancel("changed my mind");
+        assert_eq!((run.status(), engine.elapsed()), (Status::Cancelled, Duration::ZERO));
+        let undone = run.effects().iter().any(|effect| effect.undo && effect.standing == Standing::Committed);
+        assert!(undone, "{}", run.history());
     }
 }
