@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use super::{Answer, Command, Ending, Shard, Ticket, Told};
 use crate::transition::child::StartingChild;
+use crate::transition::record::Entry;
 use crate::transition::{
     Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, manual, purge, record,
     recover, resolve, schedule, signal, update, wake,
@@ -57,9 +58,7 @@ impl Shard {
             Command::Complete { completing, .. } => {
                 let decided = complete::decide(run, &completing, now);
                 if decided.is_err() {
-                    let (claim, token, entries) = (completing.claim, completing.token, &completing.entries);
-                    let aside = fail::unrecordable(run, claim, token, entries, &self.config.node, now);
-                    self.transact(id, aside);
+                    self.set_unrecordable_aside(id, completing.claim, completing.token, &completing.entries);
                 }
                 match completing.compact_after {
                     Some(rows) => return self.conclude_and_compact(ticket, id, decided, rows),
@@ -69,9 +68,7 @@ impl Shard {
             Command::Fail { failing, .. } => {
                 let decided = fail::decide(run, &failing, &self.config.node, now);
                 if decided.is_err() {
-                    let (claim, token, entries) = (failing.claim, failing.token, &failing.entries);
-                    let aside = fail::unrecordable(run, claim, token, entries, &self.config.node, now);
-                    self.transact(id, aside);
+                    self.set_unrecordable_aside(id, failing.claim, failing.token, &failing.entries);
                 }
                 decided
             }
@@ -116,6 +113,15 @@ impl Shard {
             }
         };
         self.conclude(ticket, id, decided);
+    }
+
+    /// Sets an attempt aside whose entries cannot be recorded, if that is why it was refused: tried again, it would be
+    /// refused again.
+    fn set_unrecordable_aside(&mut self, id: RunId, claim: u32, token: TokenHash, entries: &[Entry]) {
+        if let Some(resident) = self.runs.get(&id) {
+            let aside = fail::unrecordable(&resident.run, claim, token, entries, &self.config.node, self.now);
+            self.transact(id, aside);
+        }
     }
 
     /// Records what was decided on a completion. A journal that has grown to `rows` begins anew in the same batch, in a
