@@ -23,6 +23,7 @@ impl Run {
             self.check_cursor(cursor)?;
         }
         self.check_manual()?;
+        self.check_signals()?;
         self.check_updates()?;
         if self.end.is_none()
             && !self.is_reservation()
@@ -51,15 +52,28 @@ impl Run {
         Ok(())
     }
 
+    /// A signal is in the inbox only where no entry of the ledger waits for it.
+    fn check_signals(&self) -> Result<(), String> {
+        if self.end.is_some() || self.inbox.is_empty() {
+            return Ok(());
+        }
+        for (id, op) in self.open_ops().filter(|(_, op)| self.is_current(op)) {
+            if let OpKind::Signal { name, .. } = &op.kind
+                && self.inbox.iter().any(|signal| signal.name == *name)
+            {
+                return Err(format!("entry {id} waits for signal {name:?}, which is in the inbox"));
+            }
+        }
+        Ok(())
+    }
+
     /// An update waits only where nobody waits for it, and one that was given is with a wait that got it.
     fn check_updates(&self) -> Result<(), String> {
         for update in &self.updates {
             match update.state {
                 UpdateState::Waiting { .. } => {
                     let waits = |op: &Op| matches!(&op.kind, OpKind::Update { name, .. } if *name == update.name);
-                    let current =
-                        |op: &Op| self.cursors.get(usize::from(op.cursor)).is_some_and(|at| at.visit == op.visit);
-                    if self.end.is_none() && self.open_ops().any(|(_, op)| waits(op) && current(op)) {
+                    if self.end.is_none() && self.open_ops().any(|(_, op)| waits(op) && self.is_current(op)) {
                         return Err(format!("the run waits for update {}, which waits for it", update.id));
                     }
                 }

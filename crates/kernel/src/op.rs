@@ -1,5 +1,6 @@
 //! The ledger of a run: effects and durable waits, each known by its key within the visit of the step that made it.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -132,6 +133,9 @@ pub enum OpKind {
         /// Wait until this instant at the latest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
+        /// Where it comes from, until the code has seen it: a wait that is given up before gives it back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        got: Option<Box<Got>>,
     },
     /// A wait for one update: something the run is asked to do, and answers.
     Update {
@@ -159,6 +163,27 @@ pub enum OpKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
     },
+}
+
+/// Which signal a wait got; what it carried is the wait's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Got {
+    /// Its number within the run.
+    pub id: u64,
+    /// When it arrived.
+    pub at: Timestamp,
+}
+
+impl OpKind {
+    /// The instant at which a wait ends at the latest.
+    #[must_use]
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Timer { until } => Some(*until),
+            Self::Signal { until, .. } | Self::Update { until, .. } | Self::Manual { until, .. } => *until,
+            Self::Effect(_) | Self::Child { .. } | Self::Patch => None,
+        }
+    }
 }
 
 /// An effect as the ledger has it.
@@ -307,14 +332,19 @@ impl Op {
     #[must_use]
     pub fn due(&self) -> Option<Timestamp> {
         match (&self.state, &self.kind) {
-            (OpState::Open, OpKind::Timer { until }) => Some(*until),
-            (
-                OpState::Open,
-                OpKind::Signal { until, .. } | OpKind::Update { until, .. } | OpKind::Manual { until, .. },
-            ) => *until,
             (OpState::Open, OpKind::Effect(effect)) => effect.retries.as_ref()?.until,
+            (OpState::Open, wait) => wait.until(),
             _ => None,
         }
+    }
+
+    /// Whether it is a wait for an instant, a signal or an update that its step gave up: it ended before its time, with
+    /// nothing. A replay gives it up at the same place; code that comes to wait for it all the same waits again.
+    #[must_use]
+    pub fn is_withdrawn(&self) -> bool {
+        let waits = matches!(self.kind, OpKind::Timer { .. } | OpKind::Signal { .. } | OpKind::Update { .. });
+        let early = |at: Timestamp| self.kind.until().is_none_or(|until| at < until);
+        waits && matches!(&self.state, OpState::Elapsed { when } if early(when.at))
     }
 
     /// The effect, if it is one.
@@ -328,6 +358,11 @@ impl Op {
 }
 
 impl Run {
+    /// Whether an entry is of the visit that its cursor is in.
+    pub(crate) fn is_current(&self, op: &Op) -> bool {
+        self.cursors.get(usize::from(op.cursor)).is_some_and(|cursor| cursor.visit == op.visit)
+    }
+
     /// An entry of the ledger.
     #[must_use]
     pub fn op(&self, id: OpId) -> Option<&Op> {

@@ -9,6 +9,7 @@ use abide_store::Fault;
 
 use crate::core::Core;
 use crate::driver::Shared;
+use crate::entropy::Entropy;
 use crate::points;
 
 /// Why there is no answer to what was asked.
@@ -38,10 +39,7 @@ impl Unanswered {
 /// A request id of this moment. Keep it for retries: the same one gets the first answer.
 #[must_use]
 pub fn new_request(now: Timestamp) -> RequestId {
-    let mut bytes = [0; 16];
-    // Without randomness two requests could be taken for one, so there is no going on without it.
-    getrandom::fill(&mut bytes).expect("the system gives random bytes");
-    RequestId::new(now, u128::from_le_bytes(bytes))
+    RequestId::new(now, Entropy::System.next())
 }
 
 /// Someone who waits for a run's end or answer, perhaps for months, and may give up: then nothing is kept of them.

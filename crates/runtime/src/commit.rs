@@ -1,7 +1,6 @@
 //! Commit: what was gathered is appended, and what became durable leaves.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use abide_kernel::shard::{Answer, Batch, Flush, Load, Loaded};
 use abide_kernel::{Refusal, RunId, ShardId, Timestamp, limits};
@@ -15,7 +14,7 @@ use crate::driver::Shared;
 use crate::points;
 
 /// How long index rows may be behind while the engine is busy: what must be folded after a crash stays bounded.
-const FLUSH_AGE: Duration = Duration::from_secs(1);
+const FLUSH_AGE_MS: u64 = 1_000;
 
 /// What a turn of the crank found to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +75,8 @@ impl Shared {
                 self.reopen(store, "an invariant does not hold");
                 return Turn::Worked;
             }
-            let flush = flush_now || core.behind() >= self.flush_runs || core.is_far_behind(FLUSH_AGE);
+            let flush =
+                flush_now || core.behind() >= self.flush_runs || core.is_far_behind(self.clock.now(), FLUSH_AGE_MS);
             core.seal(flush)
         };
         if batches.is_empty() && flushes.is_empty() {
@@ -157,9 +157,8 @@ impl Shared {
         let mut jobs = Vec::new();
         self.left_over.store(false, Ordering::Release);
         if !core.durable.is_empty() {
-            let changed = Instant::now();
-            core.last_change = changed;
-            core.behind_since.get_or_insert(changed);
+            core.last_change = now;
+            core.behind_since.get_or_insert(now);
             while let Some(batch) = core.durable.pop_front() {
                 let index = usize::from(batch.shard.0);
                 core.shards[index].durable(now, batch);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use abide_kernel::limits::DEFINITION_WAIT_MS_DEFAULT;
 use abide_kernel::shard::Rules;
 
-use crate::{Clock, Notifier, Observer, Program};
+use crate::{Clock, Entropy, Notifier, Observer, Program};
 
 /// How an engine behaves. The defaults suit a process of its own.
 #[derive(Clone)]
@@ -31,6 +31,8 @@ pub struct Config {
     pub observer: Option<Arc<dyn Observer>>,
     /// Where instants come from.
     pub clock: Clock,
+    /// Where random numbers come from.
+    pub entropy: Entropy,
     /// How many runs may change before their index rows are written.
     pub flush_runs: usize,
     /// How long the engine must be quiet before index rows are written.
@@ -58,6 +60,7 @@ impl Default for Config {
             notifier: None,
             observer: None,
             clock: Clock::system(),
+            entropy: Entropy::System,
             flush_runs: 4_096,
             flush_quiet: Duration::from_millis(200),
         }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use abide_kernel::explain::Surroundings;
 use abide_kernel::shard::{Answer, Batch, Command, Flush, Load, Output, Rules, Throttle, Ticket, WorkerId};
@@ -31,10 +30,10 @@ pub(crate) struct Core {
     pub(crate) closed: Option<String>,
     /// Batches that were appended, in order; what hangs on them has not left yet.
     pub(crate) durable: VecDeque<Batch>,
-    pub(crate) last_change: Instant,
+    pub(crate) last_change: Timestamp,
     /// When the oldest change happened that index rows do not say yet.
-    pub(crate) behind_since: Option<Instant>,
-    pub(crate) next_beat: Option<Instant>,
+    pub(crate) behind_since: Option<Timestamp>,
+    pub(crate) next_beat: Option<Timestamp>,
 }
 
 /// A pool of local workers for one queue.
@@ -49,7 +48,7 @@ pub(crate) struct PoolState {
 pub(crate) struct Executing {
     pub(crate) pool: usize,
     pub(crate) news: Arc<News>,
-    pub(crate) since: Instant,
+    pub(crate) since: Timestamp,
 }
 
 /// The programs by name and version.
@@ -91,7 +90,7 @@ impl Core {
             draining: false,
             closed: None,
             durable: VecDeque::new(),
-            last_change: Instant::now(),
+            last_change: Timestamp(0),
             behind_since: None,
             next_beat: None,
         }
@@ -212,8 +211,8 @@ impl Core {
     }
 
     /// Whether index rows have been behind for so long, however busy the engine is.
-    pub(crate) fn is_far_behind(&self, age: Duration) -> bool {
-        self.behind_since.is_some_and(|since| since.elapsed() >= age)
+    pub(crate) fn is_far_behind(&self, now: Timestamp, age_ms: u64) -> bool {
+        self.behind_since.is_some_and(|since| now.since(since) >= age_ms)
     }
 
     /// Takes no more commands. Gives everybody who waits, to be told without the lock.
@@ -264,9 +263,9 @@ impl Core {
     }
 
     /// When local claims must be extended next, given a lease.
-    pub(crate) fn arm_beat(&mut self, lease: Duration) {
+    pub(crate) fn arm_beat(&mut self, now: Timestamp, lease_ms: u64) {
         if self.next_beat.is_none() {
-            self.next_beat = Some(Instant::now() + lease / 3);
+            self.next_beat = Some(now.after(lease_ms / 3));
         }
     }
 
@@ -278,17 +277,17 @@ impl Core {
     }
 
     /// Extends the claims of attempts that have been executing for a while.
-    pub(crate) fn beat(&mut self, now: Timestamp, token: TokenHash, lease: Duration) {
+    pub(crate) fn beat(&mut self, now: Timestamp, token: TokenHash, lease_ms: u64) {
         let mut claims: Vec<ClaimId> = self
             .executing
             .iter()
-            .filter(|(_, executing)| executing.since.elapsed() >= lease / 6)
+            .filter(|(_, executing)| now.since(executing.since) >= lease_ms / 6)
             .map(|(claim, _)| *claim)
             .collect();
         claims.sort();
         for claim in claims {
             self.shard(claim.run.slot()).submit(now, NOBODY, Command::Heartbeat { claim, token });
         }
-        self.next_beat = (!self.executing.is_empty()).then(|| Instant::now() + lease / 3);
+        self.next_beat = (!self.executing.is_empty()).then(|| now.after(lease_ms / 3));
     }
 }

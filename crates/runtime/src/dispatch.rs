@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use abide_kernel::shard::{Answer, Command, Dispatch, Output};
 use abide_kernel::{RunId, Scheduled, Str, Timestamp};
@@ -50,7 +49,7 @@ impl Shared {
                         answers.push((waiter, answer));
                     }
                 }
-                Output::Dispatch(dispatch) => jobs.push(self.register(core, dispatch)),
+                Output::Dispatch(dispatch) => jobs.push(self.register(core, now, dispatch)),
                 Output::Revoked(claim) => {
                     if let Some(executing) = core.executing.get(&claim) {
                         executing.news.revoke();
@@ -73,12 +72,12 @@ impl Shared {
         }
     }
 
-    fn register(&self, core: &mut Core, dispatch: Box<Dispatch>) -> Job {
+    fn register(&self, core: &mut Core, now: Timestamp, dispatch: Box<Dispatch>) -> Job {
         let news = Arc::new(News::default());
         // Pools joined each shard in the same order, so a worker's number is its pool's.
         let pool = dispatch.worker.0 as usize;
-        core.executing.insert(dispatch.claim, Executing { pool, news: news.clone(), since: Instant::now() });
-        core.arm_beat(self.lease);
+        core.executing.insert(dispatch.claim, Executing { pool, news: news.clone(), since: now });
+        core.arm_beat(now, self.lease_ms());
         Job::Fresh(dispatch, news)
     }
 
@@ -88,7 +87,7 @@ impl Shared {
             self.steps.push_all(jobs);
             self.bell.ring();
         }
-        if answers.len() < ANSWERS_APART {
+        if answers.len() < ANSWERS_APART || self.by_hand {
             tell(answers);
         } else {
             // Where the callers live: told from here, each would be woken for itself and take this thread's core.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use abide_kernel::explain::Explanation;
 use abide_kernel::shard::{Answer, Command, Rules, Settling};
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{LetterId, Row, Run, RunId, Slot, Str, Timestamp, TokenHash, limits};
+use abide_kernel::{LetterId, RequestId, Row, Run, RunId, Slot, Str, Timestamp, TokenHash, limits};
 use abide_store::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Stats, Store};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use crate::bell::Bell;
 use crate::commit::{Releasing, Turn};
 use crate::config::{Config, Pool};
 use crate::core::{Core, Programs};
+use crate::entropy::Entropy;
 use crate::inspection::Metrics;
 use crate::observer::Observer;
 use crate::program::Notifier;
@@ -64,6 +65,9 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) flush_runs: usize,
     flush_quiet: Duration,
+    entropy: Entropy,
+    /// Whether there are no threads: whoever holds the crank turns it.
+    pub(crate) by_hand: bool,
     pub(crate) damaged: Mutex<HashMap<RunId, String>>,
     /// Rung whenever a local attempt of an engine that stops has ended, or will not.
     pub(crate) attempt_ended: Notify,
@@ -73,6 +77,60 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Opens the shards of `store`. Nothing happens yet.
+    pub(crate) fn open(
+        store: Box<dyn Store>,
+        config: Config,
+        handle: Handle,
+        by_hand: bool,
+    ) -> Result<Arc<Self>, OpenError> {
+        let reader = store.reader()?;
+        let core = Core::new(store.map(), &config.limits);
+        let (process, token) = identity(&config.entropy);
+        let shared = Arc::new(Shared {
+            core: Mutex::new(core),
+            reader: Mutex::new(reader),
+            steps: Steps::default(),
+            bell: Bell::default(),
+            left_over: AtomicBool::new(false),
+            rested: Bell::default(),
+            role: Role::default(),
+            writer: Writer::default(),
+            programs: Programs::new(&config.programs),
+            pools: config.pools,
+            limits: config.limits,
+            definition_wait: config.definition_wait,
+            notifier: config.notifier,
+            observer: config.observer,
+            node: config.node.into(),
+            process,
+            token,
+            lease: config.lease.max(Duration::from_millis(limits::LEASE_MS_MIN)),
+            clock: config.clock,
+            flush_runs: config.flush_runs,
+            flush_quiet: config.flush_quiet,
+            entropy: config.entropy,
+            by_hand,
+            damaged: Mutex::new(HashMap::new()),
+            attempt_ended: Notify::new(),
+            stopping: AtomicBool::new(false),
+            threads: Mutex::new(Vec::new()),
+            handle,
+            store: Mutex::new(store),
+        });
+        {
+            let mut store = shared.store.lock();
+            let mut core = shared.core.lock();
+            shared.open_shards(store.as_mut(), &mut core, &mut Vec::new())?;
+            shared.announce(store.as_mut());
+        }
+        Ok(shared)
+    }
+
+    pub(crate) fn lease_ms(&self) -> u64 {
+        u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX)
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -82,7 +140,7 @@ impl Shared {
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     /// Kept when the engine was not started inside a runtime and had to make its own.
-    _runtime: Option<Runtime>,
+    pub(crate) _runtime: Option<Runtime>,
 }
 
 /// Why an engine could not be opened.
@@ -117,44 +175,7 @@ impl Engine {
                 (runtime.handle().clone(), Some(runtime))
             }
         };
-        let reader = store.reader()?;
-        let core = Core::new(store.map(), &config.limits);
-        let (process, token) = identity();
-        let shared = Arc::new(Shared {
-            core: Mutex::new(core),
-            reader: Mutex::new(reader),
-            steps: Steps::default(),
-            bell: Bell::default(),
-            left_over: AtomicBool::new(false),
-            rested: Bell::default(),
-            role: Role::default(),
-            writer: Writer::default(),
-            programs: Programs::new(&config.programs),
-            pools: config.pools,
-            limits: config.limits,
-            definition_wait: config.definition_wait,
-            notifier: config.notifier,
-            observer: config.observer,
-            node: config.node.into(),
-            process,
-            token,
-            lease: config.lease.max(Duration::from_millis(limits::LEASE_MS_MIN)),
-            clock: config.clock,
-            flush_runs: config.flush_runs,
-            flush_quiet: config.flush_quiet,
-            damaged: Mutex::new(HashMap::new()),
-            attempt_ended: Notify::new(),
-            stopping: AtomicBool::new(false),
-            threads: Mutex::new(Vec::new()),
-            handle,
-            store: Mutex::new(store),
-        });
-        {
-            let mut store = shared.store.lock();
-            let mut core = shared.core.lock();
-            shared.open_shards(store.as_mut(), &mut core, &mut Vec::new())?;
-            shared.announce(store.as_mut());
-        }
+        let shared = Shared::open(store, config, handle, false)?;
         spawn_driver(&shared, 0);
         let watching = shared.clone();
         let watchdog =
@@ -257,6 +278,12 @@ impl Engine {
     #[must_use]
     pub fn replays(&self, workflow: &Str, version: u32) -> Option<bool> {
         self.shared.programs.find(workflow, version).map(|program| program.replays())
+    }
+
+    /// A request id of this moment. Keep it for retries: the same one gets the first answer.
+    #[must_use]
+    pub fn new_request(&self) -> RequestId {
+        RequestId::new(self.now(), self.shared.entropy.next())
     }
 
     /// The current instant by the engine's clock.
@@ -396,7 +423,7 @@ impl Shared {
     }
 
     /// How long until index rows should be written because nothing else happens; `None` when none are behind.
-    fn flush_due(&self) -> Option<Duration> {
+    pub(crate) fn flush_due(&self) -> Option<Duration> {
         let core = self.core.lock();
         if core.behind() == 0 || core.closed.is_some() {
             return None;
@@ -404,7 +431,8 @@ impl Shared {
         if core.wants_append() {
             return Some(self.flush_quiet);
         }
-        Some(self.flush_quiet.saturating_sub(core.last_change.elapsed()))
+        let quiet = Duration::from_millis(self.clock.now().since(core.last_change));
+        Some(self.flush_quiet.saturating_sub(quiet))
     }
 }
 
@@ -424,12 +452,14 @@ pub(crate) fn spawn_driver(shared: &Arc<Shared>, number: u64) {
 }
 
 /// The identity of this process and the hash of the token under which its workers claim.
-fn identity() -> (Str, TokenHash) {
-    let mut secret = [0u8; 32];
-    // Without randomness two processes could be taken for one, so there is no going on without it.
-    getrandom::fill(&mut secret).expect("the system gives random bytes");
+fn identity(entropy: &Entropy) -> (Str, TokenHash) {
+    let secret = [entropy.next().to_be_bytes(), entropy.next().to_be_bytes()].concat();
     let hash = Sha256::digest(secret);
     let token = u128::from_be_bytes(hash[..16].try_into().expect("a digest has 32 bytes"));
     let process = u64::from_be_bytes(hash[16..24].try_into().expect("a digest has 32 bytes"));
-    (format!("{:x}-{process:016x}", std::process::id()).into(), TokenHash(token))
+    let pid = match entropy {
+        Entropy::System => std::process::id(),
+        Entropy::Seeded(_) => 0,
+    };
+    (format!("{pid:x}-{process:016x}").into(), TokenHash(token))
 }

@@ -1,6 +1,6 @@
 //! Expiry: leases of local attempts are extended while they execute, and what is due happens.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::driver::Shared;
 
@@ -12,14 +12,13 @@ impl Shared {
         if core.closed.is_some() {
             return None;
         }
-        if core.next_beat.is_some_and(|beat| beat <= Instant::now()) {
-            core.beat(now, self.token, self.lease);
+        if core.next_beat.is_some_and(|beat| beat <= now) {
+            core.beat(now, self.token, self.lease_ms());
         }
         if core.next_wake().is_some_and(|at| at <= now) {
             core.tick(now);
         }
-        let deadline = core.next_wake().map(|at| Duration::from_millis(at.since(now).max(1)));
-        let beat = core.next_beat.map(|beat| beat.saturating_duration_since(Instant::now()));
-        [deadline, beat].into_iter().flatten().min()
+        let next = core.next_wake().into_iter().chain(core.next_beat).min();
+        next.map(|at| Duration::from_millis(at.since(now).max(1)))
     }
 }

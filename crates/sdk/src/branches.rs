@@ -45,7 +45,8 @@ impl FnCtx {
     }
 
     /// Waits for the first of them to end, and gives up the others: its place in the order given, and what it gave. A
-    /// replay has the same winner. An effect that is given up while it executes is not recorded as ended.
+    /// replay has the same winner. An effect that is given up while it executes is not recorded as ended. A wait that is
+    /// given up is withdrawn: what was sent to it goes to the next wait for that name, and its timer wakes nobody.
     ///
     /// # Panics
     /// When there are none.

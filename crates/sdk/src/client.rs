@@ -5,7 +5,6 @@ use std::sync::Arc;
 use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::transition::signal::Sent;
 use abide_kernel::{ErrorInfo, LetterId, Payload, Refusal, RequestId, Row, Run, RunId};
-use abide_runtime::new_request;
 use abide_store::{DeadLetterItem, Filter, Listed, Page, Stats};
 use serde::Serialize;
 
@@ -21,7 +20,9 @@ pub struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(engine: Arc<abide_runtime::Engine>) -> Self {
+    /// A client of an engine of the runtime, for those who drive one by themselves.
+    #[must_use]
+    pub fn new(engine: Arc<abide_runtime::Engine>) -> Self {
         Self { engine }
     }
 
@@ -83,7 +84,7 @@ impl Client {
     }
 
     pub(crate) fn request(&self) -> RequestId {
-        new_request(self.engine.now())
+        self.engine.new_request()
     }
 
     /// Sends a command about a run until its outcome is known. Sending it again is safe: it carries the same request.

@@ -34,7 +34,7 @@ type CodeFn = Arc<dyn Fn(FnCtx, &Payload) -> Code + Send + Sync>;
 /// The one step of a function, as the journal names it.
 const STEP: &str = "run";
 
-/// How long to wait before undoing is tried again, where the function has no retry policy.
+/// How long to wait before undoing is tried again, where the function has no retry policy that says so.
 const UNDO_RETRY_MS: u64 = 1_000;
 
 /// A workflow that is an async function. It is brought back after a crash, a deploy or a long wait by running it again
@@ -204,6 +204,7 @@ impl Running {
         let failure = match &driven {
             Driven::Returned(_, _) if self.ledger.is_beginning_again() => None,
             Driven::Returned(Err(failure), _) if self.is_final(failure) => Some(failure.clone()),
+            Driven::Panicked(text, _) => Some(StepError::of(panicked(text))).filter(|failure| self.is_final(failure)),
             _ => None,
         };
         if failure.is_none() && !self.cancelling {
@@ -249,15 +250,20 @@ impl Running {
             }
             Ok(())
         });
+        // The function may have used up its retries before: what undoes it has no end of them.
+        let often = self.retry.unwrap_or_else(|| RetryPolicy::exponential(UNDO_RETRY_MS));
+        let not_undone = |error: StepError, entries: Vec<Entry>| {
+            let message = format!("what was done could not be undone: {error}");
+            Verdict::Failed {
+                reopen: error.op.into_iter().collect(),
+                error: ErrorInfo { message: message.into(), ..error.info },
+                retry: Some(RetryPolicy { retries_max: None, ..often }),
+                entries,
+            }
+        };
         match self.drive.then(code).await {
             Driven::Returned(Ok(()), entries) => end(entries),
-            Driven::Returned(Err(error), entries) => {
-                let reopen = error.op.into_iter().collect();
-                let message = format!("what was done could not be undone: {error}");
-                let info = ErrorInfo { message: message.into(), ..error.info };
-                let retry = self.retry.or_else(|| Some(RetryPolicy::exponential(UNDO_RETRY_MS)));
-                Verdict::Failed { error: info, retry, entries, reopen }
-            }
+            Driven::Returned(Err(error), entries) => not_undone(error, entries),
             Driven::Suspended { seen, entries } => Verdict::Outcome {
                 outcome: Outcome::Suspend { seen },
                 consume: Consume::Presented,
@@ -268,12 +274,13 @@ impl Running {
             Driven::SetAside(error) => Verdict::SetAside { error },
             Driven::Lost => Verdict::Abandoned { give_back: false },
             Driven::Unknown => Verdict::Abandoned { give_back: true },
-            Driven::Panicked(text, entries) => {
-                let error = ErrorInfo::retryable("panic", &text);
-                Verdict::Failed { error, retry: self.retry, entries, reopen: ledger.curable() }
-            }
+            Driven::Panicked(text, entries) => not_undone(StepError::of(panicked(&text)), entries),
         }
     }
+}
+
+fn panicked(text: &str) -> ErrorInfo {
+    ErrorInfo::retryable("panic", text)
 }
 
 fn verdict(
@@ -304,7 +311,7 @@ fn verdict(
         Driven::Lost => Verdict::Abandoned { give_back: false },
         Driven::Unknown => Verdict::Abandoned { give_back: true },
         Driven::Panicked(text, entries) => {
-            Verdict::Failed { error: ErrorInfo::retryable("panic", &text), retry, entries, reopen: ledger.curable() }
+            Verdict::Failed { error: panicked(&text), retry, entries, reopen: ledger.curable() }
         }
     }
 }
@@ -392,7 +399,8 @@ impl FnCtx {
     }
 
     /// Registers what undoes something that was done: it takes place, the last registered first, when the function fails
-    /// for good or the run is cancelled. It is an idempotent effect of its own, known by its name.
+    /// for good or the run is cancelled. It is an idempotent effect of its own, known by its name. An error that may be
+    /// cured is tried again without end. [`continue_as_new`](Self::continue_as_new) forgets it.
     ///
     /// # Errors
     /// When the name cannot be recorded.
@@ -440,7 +448,8 @@ impl FnCtx {
         async move { points::wait(&ledger, &name, Wanted::Timer(moment), 0, place).await.map(|_| ()) }
     }
 
-    /// Waits for one signal of this name: signals are taken one at a time, in the order they came.
+    /// Waits for one signal of this name: signals are taken one at a time, in the order they came. A wait that is dropped
+    /// takes none.
     #[track_caller]
     pub fn signal<T: DeserializeOwned + Send>(&self, name: &str) -> SignalWait<T> {
         SignalWait {

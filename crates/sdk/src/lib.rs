@@ -67,9 +67,9 @@ pub use start::{Start, StartMany};
 
 pub use abide_kernel::explain;
 pub use abide_kernel::{
-    Approval, Backoff, BoundaryId, Choice, Consume, EffectView, ErrorInfo, Fact, InDoubt, Interrupt, Join, LetterId,
-    Manual, ManualEnd, ManualEvent, ManualEventKind, ManualKind, OnConflict, Op, OpId, OpKind, OpState, Payload,
-    Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
+    Approval, Backoff, BoundaryId, Choice, Consume, EffectView, ErrorInfo, Fact, Got, InDoubt, Interrupt, Join,
+    LetterId, Manual, ManualEnd, ManualEvent, ManualEventKind, ManualKind, OnConflict, Op, OpId, OpKind, OpState,
+    Payload, Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
 pub use abide_store::{DeadLetterItem, Durability, Filter, Listed, Page, Stats};

@@ -462,3 +462,43 @@ fn a_refusal_says_which_approval_is_missing() {
     assert_eq!(json(&refusal), r#"{"code":"not_approved","op":3,"key":"wire"}"#);
     assert!(refusal.to_string().contains("\"wire\" begins only when its review is approved"), "{refusal}");
 }
+
+/// A refund that looks again a day after the money was wired, or was not.
+fn looks_again(controls: &[Control]) -> Function {
+    let code = async |ctx: FnCtx, amount: u32| {
+        let wired = ctx.effect("wire", |_| ok(amount)).input(&amount).unsafe_once().await;
+        ctx.sleep(days(1)).await?;
+        Ok::<_, Failure>(wired.map_or_else(|error| error.info().code.to_string(), |amount| format!("wired {amount}")))
+    };
+    controls.iter().cloned().fold(Function::new("refund", code), Function::control)
+}
+
+/// JI-13, JI-19, JI-22: what is recorded stands, whatever a deploy says about operations to come: a result, a rejection, and
+/// a doubt.
+#[test]
+fn no_control_changes_what_is_recorded() {
+    for controls in [vec![Control::block().named("wire")], vec![]] {
+        let engine = TestEngine::new().register(looks_again(&[reviewed()]));
+        let (approved, rejected) = (engine.start("refund", &5u32), engine.start("refund", &6u32));
+        let open = engine.start("refund", &7u32);
+        approved.approve("wire", "ada");
+        rejected.reject("wire", "ada", "too much");
+        engine.settle();
+        engine.deploy(looks_again(&controls));
+        assert_eq!(approved.result::<String>().unwrap(), "wired 5");
+        assert_eq!(rejected.result::<String>().unwrap(), "rejected");
+        open.approve("wire", "ada");
+        let refused = open.result::<String>().unwrap();
+        assert!(refused.contains("control"), "what has not begun does not begin: {refused}");
+        // Killed inside the call: nobody knows, and a control does not know it either.
+        let engine = TestEngine::new().register(looks_again(&[Control::allow()]));
+        engine.crash_at_append(1, Side::After);
+        let doubted = engine.start("refund", &8u32);
+        engine.settle();
+        assert_eq!(doubted.status(), Status::InDoubt);
+        engine.deploy(looks_again(&controls));
+        assert_eq!(doubted.status(), Status::InDoubt);
+        doubted.resolve("wire", &8u32);
+        assert_eq!(doubted.result::<String>().unwrap(), "wired 8");
+    }
+}

@@ -6,6 +6,7 @@
 
 mod crash;
 mod setup;
+mod sim;
 mod test;
 mod tidy;
 
@@ -31,6 +32,8 @@ enum Verb {
     /// The process that `crash` kills.
     #[command(hide = true)]
     CrashWorker(crash::worker::Options),
+    /// Lives through worlds, each from one seed, and looks for anything wrong; the last line is one JSON object.
+    Sim(sim::Options),
     /// Checks what the compiler can't: crate arrows, kernel purity, sizes, names in documents.
     Tidy,
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Test(options) => test::perform(&root, &options),
         Verb::Crash(options) => crash::perform(&options),
         Verb::CrashWorker(options) => crash::worker::perform(&options),
+        Verb::Sim(options) => sim::perform(&root, &options),
         Verb::Tidy => tidy::perform(&root),
     });
     match answer {

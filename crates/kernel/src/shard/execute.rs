@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use super::{Answer, Command, Ending, Shard, Ticket, Told};
 use crate::transition::child::StartingChild;
+use crate::transition::record::Entry;
 use crate::transition::{
     Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, manual, purge, record,
     recover, resolve, schedule, signal, update, wake,
@@ -56,12 +57,21 @@ impl Shard {
             Command::Start { .. } | Command::Unflushed | Command::Settle { .. } => return,
             Command::Complete { completing, .. } => {
                 let decided = complete::decide(run, &completing, now);
+                if decided.is_err() {
+                    self.set_unrecordable_aside(id, completing.claim, completing.token, &completing.entries);
+                }
                 match completing.compact_after {
                     Some(rows) => return self.conclude_and_compact(ticket, id, decided, rows),
                     None => decided,
                 }
             }
-            Command::Fail { failing, .. } => fail::decide(run, &failing, &self.config.node, now),
+            Command::Fail { failing, .. } => {
+                let decided = fail::decide(run, &failing, &self.config.node, now);
+                if decided.is_err() {
+                    self.set_unrecordable_aside(id, failing.claim, failing.token, &failing.entries);
+                }
+                decided
+            }
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
             Command::Update { asked, told, .. } => return self.execute_update(ticket, id, &asked, told),
             Command::Heartbeat { claim, token } => return self.execute_heartbeat(ticket, id, claim.number, token),
@@ -103,6 +113,15 @@ impl Shard {
             }
         };
         self.conclude(ticket, id, decided);
+    }
+
+    /// Sets an attempt aside whose entries cannot be recorded, if that is why it was refused: tried again, it would be
+    /// refused again.
+    fn set_unrecordable_aside(&mut self, id: RunId, claim: u32, token: TokenHash, entries: &[Entry]) {
+        if let Some(resident) = self.runs.get(&id) {
+            let aside = fail::unrecordable(&resident.run, claim, token, entries, &self.config.node, self.now);
+            self.transact(id, aside);
+        }
     }
 
     /// Records what was decided on a completion. A journal that has grown to `rows` begins anew in the same batch, in a

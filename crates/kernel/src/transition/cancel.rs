@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use super::{Transition, record, schedule};
 use crate::envelope::Message;
-use crate::{Cancelling, ClaimRef, Ended, ErrorInfo, Fact, Phase, Refusal, RequestId, Run, Status};
+use crate::{Cancelling, ClaimRef, CursorRef, Ended, ErrorInfo, Fact, Phase, Refusal, RequestId, Run, Status};
 
 /// Ends the run, and its open children if `cascade` says so. An empty transition means: this request had
 /// cancelled it before.
@@ -50,6 +50,12 @@ fn undo_first(run: &Run, cancelling: Cancelling, transition: &mut Transition) {
                 transition.facts.push(schedule::intent(index, cursor, None));
             }
             Phase::Waiting(_) => record::wake_cursor(run, index, transition),
+            // It may rest before it is tried again: what it did is undone now.
+            Phase::Scheduled { .. } => transition.facts.push(schedule::intent(index, cursor, None)),
+            Phase::DeadLettered(_) => {
+                transition.facts.push(Fact::Requeued(CursorRef { cursor: index }));
+                transition.facts.push(schedule::intent(index, cursor, None));
+            }
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, await_signal, cancel, child, manual, record, schedule, update, wake};
+use super::{Transition, await_signal, cancel, child, manual, record, schedule, update, wait, wake};
 use crate::outcome::Consume;
 use crate::{
     After, Applied, Completed, Completion, Cursor, Ended, ErrorInfo, Executed, Fact, Meta, Outcome, Payload, Phase,
@@ -173,6 +173,7 @@ fn apply_decided(
         }
         Outcome::ContinueAsNew { .. } => {
             update::leave(run, index, transition);
+            wait::leave(run, index, transition);
             transition.facts.push(applied(After::Continue, consumed(run, returned)));
             let first = run.planned_step(usize::from(index)).cloned();
             transition.facts.push(scheduled(first, None));

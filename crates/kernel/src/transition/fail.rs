@@ -1,6 +1,7 @@
 //! Fail: a step failed and no handler answered; the retry policy decides, else the run ends.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -84,6 +85,37 @@ pub fn decide(run: &Run, failing: &Failing, node: &Str, now: Timestamp) -> Resul
         super::end(run, Ended { status: Status::Failed, result: None, error, request: None }, &mut transition);
     }
     Ok(transition)
+}
+
+/// Sets an attempt aside that has ended, and has something to write to the ledger that cannot be recorded: whoever is given
+/// the attempt next would say the same. An empty transition means that this is not so.
+#[must_use]
+pub fn unrecordable(
+    run: &Run,
+    claim: u32,
+    token: TokenHash,
+    entries: &[record::Entry],
+    node: &Str,
+    now: Timestamp,
+) -> Transition {
+    let Ok(index) = super::fenced(run, claim, token, now) else {
+        return Transition::default();
+    };
+    match record::entries(run, index, claim, entries, now, &mut Transition::default()) {
+        Err(
+            refusal @ (Refusal::Invalid { .. }
+            | Refusal::Busy { .. }
+            | Refusal::TooLarge { .. }
+            | Refusal::NotApproved { .. }
+            | Refusal::SecondBoundary { .. }),
+        ) => {
+            let message = format!("what the attempt wrote to the ledger cannot be recorded: {refusal}");
+            let error = ErrorInfo::terminal(refusal.code(), &message);
+            let letter = dead_letter::of(index, &run.cursors[usize::from(index)], error, node);
+            Transition::of([Fact::DeadLettered(Box::new(letter))])
+        }
+        _ => Transition::default(),
+    }
 }
 
 /// Whether an effect that failed is begun again by the retry: its error may be cured, and its policy lets it.

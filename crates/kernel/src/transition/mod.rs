@@ -23,6 +23,7 @@ pub mod schedule;
 pub mod signal;
 pub mod start;
 pub mod update;
+mod wait;
 pub mod wake;
 
 use alloc::sync::Arc;

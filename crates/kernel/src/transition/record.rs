@@ -7,12 +7,12 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, child, manual, update, wake};
+use super::{Transition, child, manual, signal, update, wait, wake};
 use crate::limits::OPS_MAX;
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
     Cursor, Effect, EndedAt, ErrorInfo, Fact, Intended, ManualEnd, Meta, Moment, Op, OpEnd, OpId, OpKind, OpState,
-    Payload, Phase, Policy, Published, Refusal, Reply, Resulted, Retries, Retrying, Run, Seen, Signal, StartSpec, Str,
+    Payload, Phase, Policy, Published, Refusal, Reply, Resulted, Retries, Retrying, Run, Seen, StartSpec, Str,
     Timestamp, TokenHash, WaitKind, WakeReason,
 };
 
@@ -64,8 +64,13 @@ pub enum Entry {
         /// The entry's number.
         op: OpId,
     },
-    /// The step does not wait for a person, or for an update, any more.
+    /// The step does not wait for it any more: a person, an instant, a signal or an update.
     Withdraw {
+        /// The entry's number.
+        op: OpId,
+    },
+    /// The step waits after all for what it had withdrawn: an instant, a signal or an update.
+    WaitAgain {
         /// The entry's number.
         op: OpId,
     },
@@ -146,8 +151,7 @@ pub(super) fn entries(
     now: Timestamp,
     transition: &mut Transition,
 ) -> Result<(), Refusal> {
-    let mut writing =
-        Writing { run, index, claim, now, next: run.next_op(), begun: Vec::new(), taken: Vec::new(), transition };
+    let mut writing = Writing { run, index, claim, now, next: run.next_op(), begun: Vec::new(), transition };
     for entry in entries {
         writing.entry(entry)?;
     }
@@ -162,8 +166,6 @@ struct Writing<'a> {
     next: OpId,
     /// Effects that were begun by entries before.
     begun: Vec<OpId>,
-    /// Signals that were given to entries before.
-    taken: Vec<u64>,
     transition: &'a mut Transition,
 }
 
@@ -184,11 +186,16 @@ impl Writing<'_> {
             Entry::End { op, outcome, at } => self.end(*op, outcome, *at),
             Entry::Again { op, error, delay_ms } => self.again(*op, error, *delay_ms),
             Entry::See { op } => self.see(*op),
-            Entry::Withdraw { op } if update::is_wait(self.run, *op, self.transition) => {
-                update::withdraw(self.run, *op, self.transition);
+            Entry::Withdraw { op } if wait::is_wait(self.run, *op, self.transition) => {
+                wait::withdraw(self.run, *op, self.transition);
                 Ok(())
             }
             Entry::Withdraw { op } => manual::withdraw(self.run, *op, self.transition),
+            Entry::WaitAgain { op } => {
+                let entry = self.run.op(*op).ok_or_else(|| out_of_order(*op, self.next))?;
+                wait::again(self.run, *op, entry, self.now, self.transition);
+                Ok(())
+            }
             Entry::Answer { op, reply, unread } => {
                 update::answer(self.run, self.index, *op, reply, *unread, self.transition)
             }
@@ -219,24 +226,16 @@ impl Writing<'_> {
                 self.transition.facts.push(intended(OpKind::Effect(effect)));
                 None
             }
-            Wanted::Timer(moment) => {
-                let until = moment.from(now);
-                self.transition.facts.push(intended(OpKind::Timer { until }));
-                (until <= now).then_some(OpEnd::Elapsed)
-            }
+            Wanted::Timer(moment) => self.wait(&intended, OpKind::Timer { until: moment.from(now) }),
             Wanted::Signal { name, deadline } => {
                 check_name("signal name", name)?;
                 let until = deadline.map(|moment| moment.from(now));
-                self.transition.facts.push(intended(OpKind::Signal { name: name.clone(), until }));
-                let waits = |signal: &&Signal| signal.name == *name && !self.taken.contains(&signal.id);
-                let arrived = self.run.inbox.iter().find(waits).map(|signal| signal.id);
-                self.taken.extend(arrived);
-                arrived.map(OpEnd::Signal).or_else(|| until.filter(|until| *until <= now).map(|_| OpEnd::Elapsed))
+                self.wait(&intended, OpKind::Signal { name: name.clone(), until, got: None })
             }
             Wanted::Update { name, deadline } => {
-                let (kind, end) = update::wait(self.run, name, *deadline, now, self.transition)?;
-                self.transition.facts.push(intended(kind));
-                end
+                check_name("update name", name)?;
+                let until = deadline.map(|moment| moment.from(now));
+                self.wait(&intended, OpKind::Update { name: name.clone(), until, answered: false })
             }
             Wanted::Child(spec) => {
                 spec.validate()?;
@@ -260,6 +259,13 @@ impl Writing<'_> {
         let resulted = at_once.map(|end| Fact::Resulted(Box::new(Resulted { op, end, at: None })));
         self.transition.facts.extend(resulted);
         Ok(())
+    }
+
+    /// Begins a wait, and says how it ends at once, if it does.
+    fn wait(&mut self, intended: &dyn Fn(OpKind) -> Fact, kind: OpKind) -> Option<OpEnd> {
+        let end = wait::begin(self.run, &kind, self.now, self.transition);
+        self.transition.facts.push(intended(kind));
+        end
     }
 
     /// An effect that was begun before is begun again: by itself where its policy allows, else only where someone did.
@@ -399,14 +405,6 @@ pub(super) fn expire(run: &Run, now: Timestamp, transition: &mut Transition) {
     }
 }
 
-/// A signal arrived: the first wait for its name gets it.
-pub(super) fn signalled(run: &Run, name: &str, signal: u64, transition: &mut Transition) {
-    let waits = |op: &Op| matches!(&op.kind, OpKind::Signal { name: awaited, .. } if **awaited == *name);
-    if let Some((op, _)) = run.open_ops().find(|(_, op)| waits(op)) {
-        end(run, op, OpEnd::Signal(signal), transition);
-    }
-}
-
 /// An open entry ends, or may begin again, from outside the step: whoever waits for it wakes.
 pub(super) fn end(run: &Run, op: OpId, end: OpEnd, transition: &mut Transition) {
     let Some(entry) = run.op(op).filter(|entry| entry.state == OpState::Open) else {
@@ -497,22 +495,18 @@ pub(super) fn apply_resulted(run: &mut Run, resulted: &Resulted, meta: Meta) {
         OpEnd::Value(value) => OpState::Done { when, value: value.clone() },
         OpEnd::Error(error) => OpState::Failed { when, error: error.clone() },
         OpEnd::Elapsed => OpState::Elapsed { when },
-        OpEnd::Signal(id) => {
-            let found = run.inbox.iter().position(|signal| signal.id == *id);
-            let value = found.map(|index| run.inbox.remove(index).payload).unwrap_or_default();
-            run.last_signal = Some(*id);
-            OpState::Done { when, value }
-        }
+        OpEnd::Signal(id) => signal::apply_given(run, resulted.op, *id, when),
         OpEnd::Update(id) => update::apply_given(run, resulted.op, *id, when),
         OpEnd::Child => child::op_state(run, resulted.op, when),
         OpEnd::Decision => manual::op_state(run, resulted.op, when),
-        // Nobody waits for it: that its time is over is all that a replay could ask for.
+        // Nobody waits for it: that it is over is all that a replay could ask for. See `Op::is_withdrawn`.
         OpEnd::Withdrawn => OpState::Elapsed { when },
         OpEnd::Reopened => OpState::Open,
     };
     match &resulted.end {
         OpEnd::Elapsed => manual::close(run, Some(resulted.op), ManualEnd::TimedOut, meta),
         OpEnd::Withdrawn => {
+            signal::apply_withdrawn(run, resulted.op);
             update::apply_withdrawn(run, resulted.op);
             manual::close(run, Some(resulted.op), ManualEnd::Withdrawn, meta);
         }
@@ -555,6 +549,7 @@ pub(super) fn apply_seen(run: &mut Run, seen: Seen) {
     if let Some(when) = run.op_mut(seen.op).and_then(|op| op.state.when_mut()).filter(|when| when.seen == 0) {
         when.seen = next;
         run.ops_seen = next;
+        signal::apply_seen(run, seen.op);
     }
 }
 

@@ -2,11 +2,13 @@
 
 use alloc::boxed::Box;
 
-use super::{Transition, record, wake};
+use super::wait::{self, Awaited};
+use super::{Transition, wake};
 use crate::limits::{DEDUP_KEYS_MAX, INBOX_SIGNALS_MAX};
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
-    Dedup, Fact, Meta, Payload, Phase, Refusal, RequestId, Run, Signal, SignalReceived, Str, WaitKind, WakeReason,
+    Dedup, EndedAt, Fact, Got, Meta, OpId, OpKind, OpState, Payload, Phase, Refusal, RequestId, Run, Signal,
+    SignalReceived, Str, WaitKind, WakeReason,
 };
 
 /// What a sender says.
@@ -47,7 +49,9 @@ pub fn decide(run: &Run, sent: &Sent) -> Result<(Accepted, Transition), Refusal>
     if let Some(end) = &run.end {
         return Err(Refusal::RunOver { run: run.id, status: end.status });
     }
-    if run.inbox.len() >= INBOX_SIGNALS_MAX {
+    // What waits got and the code has not seen may come back to the inbox, and must fit. The ledger is only counted when it
+    // could matter.
+    if run.inbox.len() + run.ops.len() >= INBOX_SIGNALS_MAX && run.inbox.len() + unseen(run) >= INBOX_SIGNALS_MAX {
         return Err(Refusal::Busy { what: "the run's inbox".into(), limit: INBOX_SIGNALS_MAX as u64 });
     }
     let id = run.signals + 1;
@@ -59,7 +63,7 @@ pub fn decide(run: &Run, sent: &Sent) -> Result<(Accepted, Transition), Refusal>
         dedup: sent.dedup.clone(),
         request: sent.request,
     }))]);
-    record::signalled(run, &sent.name, id, &mut transition);
+    wait::arrive(run, Awaited::Signal, &sent.name, id, &mut transition);
     for (index, cursor) in run.cursors.iter().enumerate() {
         if let Phase::Waiting(wait) = &cursor.phase
             && matches!(&wait.kind, WaitKind::Signal { names, .. } if names.contains(&sent.name))
@@ -68,6 +72,11 @@ pub fn decide(run: &Run, sent: &Sent) -> Result<(Accepted, Transition), Refusal>
         }
     }
     Ok((Accepted { signal: id, duplicate: false }, transition))
+}
+
+/// How many signals are with waits whose code has not seen them.
+fn unseen(run: &Run) -> usize {
+    run.ops.iter().filter(|op| matches!(op.kind, OpKind::Signal { got: Some(_), .. })).count()
 }
 
 pub(super) fn apply(run: &mut Run, received: &SignalReceived, meta: Meta) {
@@ -82,4 +91,37 @@ pub(super) fn apply(run: &mut Run, received: &SignalReceived, meta: Meta) {
         run.dedup.remove(0);
     }
     run.dedup.push(Dedup { key: received.dedup.clone(), request: received.request, signal: received.id });
+}
+
+/// A wait got a signal: how its entry ended.
+pub(super) fn apply_given(run: &mut Run, op: OpId, id: u64, when: EndedAt) -> OpState {
+    let Some(index) = run.inbox.iter().position(|signal| signal.id == id) else {
+        return OpState::Done { when, value: Payload::null() };
+    };
+    let signal = run.inbox.remove(index);
+    if let Some(OpKind::Signal { got, .. }) = run.op_mut(op).map(|entry| &mut entry.kind) {
+        *got = Some(Box::new(Got { id, at: signal.at }));
+    }
+    OpState::Done { when, value: signal.payload }
+}
+
+/// The code has seen what a wait got: it is used up.
+pub(super) fn apply_seen(run: &mut Run, op: OpId) {
+    if let Some(OpKind::Signal { got, .. }) = run.op_mut(op).map(|entry| &mut entry.kind)
+        && let Some(got) = got.take()
+    {
+        run.last_signal = Some(got.id);
+    }
+}
+
+/// A wait was withdrawn: a signal that it had got is in the inbox again, in its old place.
+pub(super) fn apply_withdrawn(run: &mut Run, op: OpId) {
+    let Some(entry) = run.op_mut(op) else { return };
+    if let (OpKind::Signal { name, got, .. }, OpState::Done { value, .. }) = (&mut entry.kind, &entry.state)
+        && let Some(got) = got.take()
+    {
+        let signal = Signal { id: got.id, name: name.clone(), payload: value.clone(), at: got.at };
+        let place = run.inbox.partition_point(|known| known.id < signal.id);
+        run.inbox.insert(place, signal);
+    }
 }

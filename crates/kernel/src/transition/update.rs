@@ -6,12 +6,13 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Transition, record};
+use super::Transition;
+use super::wait::{self, Awaited};
 use crate::limits::{ANSWERS_MAX, UPDATES_MAX};
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
-    Answered, EndedAt, ErrorInfo, Fact, Meta, Moment, Op, OpEnd, OpId, OpKind, OpState, Payload, Refusal, Reply,
-    RequestId, Requested, Resulted, Run, Str, Timestamp, Update, UpdateState,
+    Answered, EndedAt, ErrorInfo, Fact, Meta, OpId, OpKind, OpState, Payload, Refusal, Reply, RequestId, Requested,
+    Run, Str, Update, UpdateState,
 };
 
 /// What a caller asks of a run.
@@ -72,9 +73,7 @@ pub fn decide(run: &Run, asked: &Requesting) -> Result<(Accepted, Transition), R
         input_hash,
         request: asked.request,
     }))]);
-    if let Some(op) = open_wait(run, &asked.name, 0, &transition) {
-        give(run, op, update, &mut transition);
-    }
+    wait::arrive(run, Awaited::Update, &asked.name, update, &mut transition);
     Ok((Accepted { update, duplicate: false }, transition))
 }
 
@@ -91,116 +90,30 @@ fn check_same(known: &Update, asked: &Requesting, input_hash: u64) -> Result<(),
 }
 
 /// Open updates as they stand once the transition's facts are folded, in their order: which entry has each, if one has.
-fn open_after<'a>(run: &'a Run, transition: &Transition) -> Vec<(&'a Update, Option<OpId>)> {
+pub(super) fn open_after<'a>(run: &'a Run, transition: &Transition) -> Vec<(&'a Update, Option<OpId>)> {
+    let answered =
+        |id: u64| transition.facts.iter().any(|fact| matches!(fact, Fact::Answered(told) if told.update == id));
     let with = |update: &'a Update| match update.state {
         UpdateState::Waiting { .. } => Some((update, None)),
         UpdateState::Given { op } => Some((update, Some(op))),
         UpdateState::Answered { .. } => None,
     };
-    let mut open: Vec<(&Update, Option<OpId>)> = run.updates.iter().filter_map(with).collect();
-    for fact in &transition.facts {
-        match fact {
-            Fact::Resulted(resulted) => match resulted.end {
-                OpEnd::Update(id) => open
-                    .iter_mut()
-                    .filter(|(update, _)| update.id == id)
-                    .for_each(|(_, with)| *with = Some(resulted.op)),
-                OpEnd::Withdrawn => {
-                    open.iter_mut().filter(|(_, with)| *with == Some(resulted.op)).for_each(|(_, with)| *with = None)
-                }
-                _ => {}
-            },
-            Fact::Answered(answered) => open.retain(|(update, _)| update.id != answered.update),
-            _ => {}
-        }
-    }
-    open
+    let open: Vec<(&Update, Option<OpId>)> =
+        run.updates.iter().filter_map(with).filter(|(update, _)| !answered(update.id)).collect();
+    let arrived = open.iter().map(|(update, with)| (update.id, *with)).collect();
+    let with = wait::after(Awaited::Update, arrived, transition).into_iter().map(|(_, with)| with);
+    open.iter().map(|(update, _)| *update).zip(with).collect()
 }
 
-/// The first wait for an update of this name that is open once the transition's facts are folded, other than `but`, and
-/// that is of a visit which its cursor has not left.
-fn open_wait(run: &Run, name: &str, but: OpId, transition: &Transition) -> Option<OpId> {
-    let waits = |kind: &OpKind| matches!(kind, OpKind::Update { name: awaited, .. } if **awaited == *name);
-    let current = |op: &Op| run.cursors.get(usize::from(op.cursor)).is_some_and(|cursor| cursor.visit == op.visit);
-    let ended = |id: OpId| transition.facts.iter().any(|fact| matches!(fact, Fact::Resulted(ended) if ended.op == id));
-    let known = run.open_ops().filter(|(_, op)| waits(&op.kind) && current(op)).map(|(id, _)| id);
-    let begun = transition.facts.iter().filter_map(|fact| match fact {
-        Fact::Intended(intended) if waits(&intended.kind) => Some(intended.op),
-        _ => None,
-    });
-    known.chain(begun).find(|id| *id != but && !ended(*id))
-}
-
-/// A new wait for an update of this name, and how it ends at once, if it does: with the oldest that no wait has, or because
-/// its time is over.
-pub(super) fn wait(
-    run: &Run,
-    name: &Str,
-    deadline: Option<Moment>,
-    now: Timestamp,
-    transition: &Transition,
-) -> Result<(OpKind, Option<OpEnd>), Refusal> {
-    check_name("update name", name)?;
-    let until = deadline.map(|moment| moment.from(now));
-    let free = |(update, with): &(&Update, Option<OpId>)| with.is_none() && update.name == *name;
-    let waiting = open_after(run, transition).into_iter().find(free).map(|(update, _)| OpEnd::Update(update.id));
-    let late = until.filter(|until| *until <= now).map(|_| OpEnd::Elapsed);
-    Ok((OpKind::Update { name: name.clone(), until, answered: false }, waiting.or(late)))
-}
-
-/// Whether the entry is a wait for an update, known before or begun by the transition.
-pub(super) fn is_wait(run: &Run, op: OpId, transition: &Transition) -> bool {
-    let begun = transition.facts.iter().find_map(|fact| match fact {
-        Fact::Intended(intended) if intended.op == op => Some(&intended.kind),
-        _ => None,
-    });
-    matches!(run.op(op).map(|entry| &entry.kind).or(begun), Some(OpKind::Update { .. }))
-}
-
-/// Whether the step has taken notice of the entry's end, once the transition's facts are folded.
-fn is_seen(run: &Run, op: OpId, transition: &Transition) -> bool {
-    let before = run.op(op).and_then(|entry| entry.state.when()).is_some_and(|when| when.seen > 0);
-    before || transition.facts.iter().any(|fact| matches!(fact, Fact::Seen(seen) if seen.op == op))
-}
-
-/// The step does not wait for an update any more. One that the wait has got and the code has not seen goes to the next
-/// wait for its name, or waits for that. Of a wait that is over there is nothing new to say.
-pub(super) fn withdraw(run: &Run, op: OpId, transition: &mut Transition) {
-    let ends = |fact: &Fact| matches!(fact, Fact::Resulted(resulted) if resulted.op == op);
-    let was_open = run.op(op).is_none_or(|entry| entry.state == OpState::Open);
-    let got = open_after(run, transition).into_iter().find(|(_, with)| *with == Some(op)).map(|(update, _)| update);
-    let got = got.filter(|_| !is_seen(run, op, transition));
-    if got.is_none() && (!was_open || transition.facts.iter().any(ends)) {
-        return;
-    }
-    transition.facts.push(Fact::Resulted(Box::new(Resulted { op, end: OpEnd::Withdrawn, at: None })));
-    if let Some(update) = got
-        && let Some(next) = open_wait(run, &update.name, op, transition)
-    {
-        give(run, next, update.id, transition);
-    }
-}
-
-fn give(run: &Run, op: OpId, update: u64, transition: &mut Transition) {
-    let end = OpEnd::Update(update);
-    match run.op(op) {
-        Some(_) => record::end(run, op, end, transition),
-        None => transition.facts.push(Fact::Resulted(Box::new(Resulted { op, end, at: None }))),
-    }
-}
-
-/// The cursor leaves the step: what it was asked and has not answered is answered so. What it has not seen waits on.
+/// The cursor leaves the step: what it was asked, has seen and has not answered is answered so.
 pub(super) fn leave(run: &Run, index: u16, transition: &mut Transition) {
     for (update, with) in open_after(run, transition) {
         let ours = |op: &OpId| run.op(*op).is_none_or(|entry| entry.cursor == index);
-        let Some(op) = with.filter(ours) else { continue };
-        transition.facts.push(if is_seen(run, op, transition) {
+        if with.filter(ours).is_some_and(|op| wait::is_seen(run, op, transition)) {
             let error = ErrorInfo::terminal("unanswered", "the run began again without answering; ask again");
             let reply = Reply::Rejected(Arc::new(error));
-            Fact::Answered(Box::new(Answered { update: update.id, reply, unread: false }))
-        } else {
-            Fact::Resulted(Box::new(Resulted { op, end: OpEnd::Withdrawn, at: None }))
-        });
+            transition.facts.push(Fact::Answered(Box::new(Answered { update: update.id, reply, unread: false })));
+        }
     }
 }
 

@@ -350,8 +350,9 @@ fn recording(run: RunId, claim: u32, token: TokenHash, line: &Line<'_>) -> Comma
     Command::Record { run, recording: Box::new(Recording { claim, token, entries: entries(line) }) }
 }
 
-/// What a step writes to the ledger, each as one word: `wait:1:name` for an update, `mark:1:edit`, `see:1`, `withdraw:1`,
-/// `answer:1:json`, `reject:1:reason`, `unread:1:reason`, `publish:json`.
+/// What a step writes to the ledger, each as one word: `wait:1:name` for an update, `await:1:name` for a signal,
+/// `sleep:1:50` for milliseconds, `mark:1:edit`, `see:1`, `withdraw:1`, `again:1`, `answer:1:json`, `reject:1:reason`,
+/// `unread:1:reason`, `publish:json`.
 fn entries(line: &Line<'_>) -> Vec<Entry> {
     line.words.iter().filter_map(|word| entry(word)).collect()
 }
@@ -367,6 +368,9 @@ fn entry(word: &str) -> Option<Entry> {
     let rejected = || Reply::Rejected(Arc::new(ErrorInfo::terminal("rejected", rest)));
     Some(match what {
         "wait" => intend(Wanted::Update { name: rest.into(), deadline: None }),
+        "await" => intend(Wanted::Signal { name: rest.into(), deadline: None }),
+        "sleep" => intend(Wanted::Timer(Moment::In(rest.parse().ok()?))),
+        "again" => Entry::WaitAgain { op },
         "mark" => intend(Wanted::Patch { at: BASE }),
         "see" => Entry::See { op },
         "withdraw" => Entry::Withdraw { op },

@@ -300,6 +300,8 @@ fn phase(phase: &Phase) -> &'static str {
 fn ended_op(resulted: &Resulted) -> String {
     match resulted.end {
         OpEnd::Update(update) => format!("resulted {} with update {update}", resulted.op),
+        OpEnd::Signal(signal) => format!("resulted {} with signal {signal}", resulted.op),
+        OpEnd::Reopened => format!("reopened {}", resulted.op),
         OpEnd::Withdrawn => format!("withdrawn {}", resulted.op),
         _ => format!("resulted {}", resulted.op),
     }

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use abide_kernel::transition::record::Wanted;
-use abide_kernel::{Barrier, Join, Moment, OpState, RunId, Str};
+use abide_kernel::{Barrier, ErrorInfo, Join, Moment, OpState, Refusal, RunId, Str};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::de::DeserializeOwned;
 
@@ -39,11 +39,13 @@ impl<T> ChildCall<T> {
         place: &'static Location<'static>,
     ) -> Self {
         let mut input = 0;
-        let wanted = start.spec.map(|child| {
+        let wanted = start.spec.and_then(|child| {
             let mut spec = child.spec;
             spec.namespace = namespace.clone();
+            let bad = |refusal: Refusal| ErrorInfo::terminal(refusal.code(), &format!("child {name:?}: {refusal}"));
+            spec.validate().map_err(bad)?;
             input = spec.input.canonical_hash().max(1);
-            Wanted::Child(Box::new(spec))
+            Ok(Wanted::Child(Box::new(spec)))
         });
         Self { ledger, name, wanted: wanted.map_err(StepError::of), input, place, result: PhantomData }
     }
@@ -209,24 +211,27 @@ fn check_quorum(join: Join, children: usize) -> Result<(), StepError> {
     }
 }
 
+/// How a child ended; `None` while it has not.
+type End<T> = Option<Result<T, StepError>>;
+
 /// Children that were waited for together, in the order they were given.
 #[derive(Debug)]
 pub struct Joined<T> {
     join: Join,
-    ended: Vec<Option<Result<T, StepError>>>,
+    ended: Vec<End<T>>,
 }
 
 impl<T> Joined<T> {
     fn barrier(&self) -> Barrier {
-        let count = |which: &dyn Fn(&Option<Result<T, StepError>>) -> bool| {
-            u32::try_from(self.ended.iter().filter(|ended| which(ended)).count()).unwrap_or(u32::MAX)
-        };
-        Barrier {
-            join: self.join,
-            pending: count(&|ended| ended.is_none()),
-            succeeded: count(&|ended| matches!(ended, Some(Ok(_)))),
-            failed: count(&|ended| matches!(ended, Some(Err(_)))),
+        let mut barrier = Barrier { join: self.join, pending: 0, succeeded: 0, failed: 0 };
+        for ended in &self.ended {
+            match ended {
+                None => barrier.pending += 1,
+                Some(Ok(_)) => barrier.succeeded += 1,
+                Some(Err(_)) => barrier.failed += 1,
+            }
         }
+        barrier
     }
 
     /// Whether what was waited for came about: all ended, all succeeded, one did, or so many as were asked for.

@@ -308,7 +308,11 @@ impl Ledger {
         };
         let known = &mut state.entries[local];
         known.delivered = true;
-        if let Some(when) = known.state.when() {
+        // The pass that follows is for this one alone: an effect that ends in it as well is held back, or a replay, which has
+        // the two one after the other, could have another winner.
+        let when = known.state.when();
+        state.ended_now = true;
+        if let Some(when) = when {
             state.now = state.now.max(when.at);
         }
         let reviews = state.wake_manual(local);
@@ -318,8 +322,10 @@ impl Ledger {
         true
     }
 
-    /// Writes the intents of effects that must be written before they begin, and lets those begin that rest on nothing.
+    /// Writes the intents of effects that must be written before they begin and what is waited for again, and lets effects
+    /// begin that rest on nothing. Whether there were any.
     fn write_wanted(&self) -> bool {
+        self.wait_again();
         let mut state = self.state.lock();
         let at_once = |local: &Local| match state.entries[*local].kind {
             LocalKind::Effect(policy) => policy == Policy::Pure || policy.intends_first(),

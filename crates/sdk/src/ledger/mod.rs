@@ -16,6 +16,7 @@ mod retry;
 pub(crate) mod review;
 mod state;
 pub(crate) mod update;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::Location;
@@ -24,7 +25,7 @@ use std::task::Waker;
 
 use abide_kernel::shard::Dispatch;
 use abide_kernel::transition::record::{Entry, Wanted};
-use abide_kernel::{EndedAt, ErrorInfo, Moment, Op, OpId, OpKind, OpState, Payload, Policy, Str, Timestamp};
+use abide_kernel::{EndedAt, ErrorInfo, Moment, Op, OpId, OpKind, OpState, Payload, Policy, Str, Timestamp, limits};
 use abide_runtime::{AttemptLink, Beginning, Instead};
 use parking_lot::Mutex;
 
@@ -142,6 +143,8 @@ struct Known {
     go: bool,
     /// Whether it failed before and is begun again.
     reopens: bool,
+    /// Whether an attempt before gave it up.
+    withdrawn: bool,
     /// Whether its end is held back for a later pass over the code.
     held: bool,
     /// Whether its future is gone, or has nothing more to wait for.
@@ -172,6 +175,7 @@ impl Known {
             delivered: false,
             go: false,
             reopens: false,
+            withdrawn: false,
             held: false,
             released: false,
             failures: 0,
@@ -509,12 +513,23 @@ fn child_of(op: &Op) -> Option<abide_kernel::RunId> {
     }
 }
 
+/// How long a name in its scope may be: what is recorded adds the number of its turn, and that it is reviewed.
+const NAME_BYTES_MAX: usize = limits::KEY_BYTES_MAX - 20;
+
 fn check_name(name: &str) -> Result<(), StepError> {
-    if name.is_empty() || name.contains('#') {
-        let message = format!("the name of an effect or wait: expected text without '#', found {name:?}");
-        return Err(StepError::new(message).code("bad_name").terminal());
-    }
-    Ok(())
+    let found = if name.is_empty() {
+        "none".to_owned()
+    } else if name.contains('#') {
+        format!("{name:?}")
+    } else if name.len() > NAME_BYTES_MAX {
+        format!("{} bytes", name.len())
+    } else {
+        return Ok(());
+    };
+    let message = format!(
+        "the name of an effect or wait, with its scope: expected text of 1 to {NAME_BYTES_MAX} bytes without '#', found {found}"
+    );
+    Err(StepError::new(message).code("bad_name").terminal())
 }
 
 fn overlapping(name: &str) -> StepError {

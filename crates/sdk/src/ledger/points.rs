@@ -18,6 +18,7 @@ use super::answer::{Answer, InFunction};
 use super::retry::{Calls, Retry};
 use super::review::Reviewing;
 use super::{Ledger, Local, Next};
+use crate::control::Ruling;
 use crate::{Operation, StepError};
 
 /// What an effect gives, how long what it borrows lives, and where it is.
@@ -159,11 +160,15 @@ where
 {
     let Effect { ledger, scope, name, base, policy, input, retry, place, call, .. } = effect;
     let operation = Operation { name, policy };
-    let ruling = ledger.controls.check(&operation)?;
+    let point = [&*scope, &*operation.name].concat();
+    let ruling = match ledger.controls.check(&operation) {
+        Err(refused) if !ledger.stands(&point) => return Err(refused),
+        ruling => ruling.unwrap_or(Ruling::Free),
+    };
     retry.as_ref().map_or(Ok(()), |retry| retry.check(&operation))?;
     let input = input?;
     let hash = input.as_ref().map_or(0, |input| input.canonical_hash().max(1));
-    let local = ledger.point(&[&*scope, &*operation.name].concat(), &Wanted::Effect(policy), hash, place)?;
+    let local = ledger.point(&point, &Wanted::Effect(policy), hash, place)?;
     let asking = ledger.review(local, &ruling);
     let _held = asking.is_some().then(|| Held { ledger: &ledger, local });
     if let Some(asking) = asking {
@@ -229,7 +234,7 @@ where
     let recorded = poll_fn(|cx| ledger.end(local, &outcome, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
     drop(held);
     // What is recorded is what a replay will see, so it is what the code sees now.
-    decode(&recorded?).map(Answer::Executed)
+    decode(&ledger.key(local), &recorded?).map(Answer::Executed)
 }
 
 /// The call of an effect, polled with a waker of its own.
@@ -279,22 +284,23 @@ pub(crate) fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Pay
     Ok(payload)
 }
 
-fn decode<T: DeserializeOwned>(payload: &Payload) -> Result<T, StepError> {
+fn decode<T: DeserializeOwned>(key: &str, payload: &Payload) -> Result<T, StepError> {
     payload.decode().map_err(|error| {
-        let message = format!("a recorded value does not decode as {}: {error}", std::any::type_name::<T>());
+        let expected = std::any::type_name::<T>();
+        let message = format!("what is recorded at {key:?} does not decode as {expected}: {error}");
         StepError::new(message).code("undecodable").terminal()
     })
 }
 
 pub(super) fn decode_end<T: DeserializeOwned>(ledger: &Ledger, local: Local, state: OpState) -> Result<T, StepError> {
     match state {
-        OpState::Done { value, .. } => decode(&value),
+        OpState::Done { value, .. } => decode(&ledger.key(local), &value),
         OpState::Failed { error, .. } => Err(StepError { info: (*error).clone(), op: ledger.op(local) }),
-        OpState::Elapsed { .. } | OpState::Open => decode(&Payload::null()),
+        OpState::Elapsed { .. } | OpState::Open => decode(&ledger.key(local), &Payload::null()),
     }
 }
 
-/// Waits for an entry of the ledger to end.
+/// Waits for an instant or a signal; what is dropped before is withdrawn.
 pub(crate) async fn wait(
     ledger: &Ledger,
     name: &str,
@@ -303,7 +309,7 @@ pub(crate) async fn wait(
     place: &'static Location<'static>,
 ) -> Result<OpState, StepError> {
     let local = ledger.point(name, &wanted, input, place)?;
-    Ok(poll_fn(|cx| ledger.ended(local, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await)
+    Ok(ledger.outcome(local).await)
 }
 
 /// Waits for one signal; with a deadline, perhaps in vain.
@@ -322,7 +328,7 @@ impl<T: DeserializeOwned + Send> SignalWait<T> {
         let deadline = Some(super::moment(limit));
         let wanted = Wanted::Signal { name: self.name.as_str().into(), deadline };
         match wait(&self.ledger, &self.point, wanted, 0, self.place).await? {
-            OpState::Done { value, .. } => decode(&value).map(Some),
+            OpState::Done { value, .. } => decode(&self.point, &value).map(Some),
             OpState::Failed { .. } | OpState::Elapsed { .. } | OpState::Open => Ok(None),
         }
     }
@@ -336,9 +342,12 @@ impl<T: DeserializeOwned + Send + 'static> IntoFuture for SignalWait<T> {
         Box::pin(async move {
             let wanted = Wanted::Signal { name: self.name.as_str().into(), deadline: None };
             match wait(&self.ledger, &self.point, wanted, 0, self.place).await? {
-                OpState::Done { value, .. } => decode(&value),
+                OpState::Done { value, .. } => decode(&self.point, &value),
                 OpState::Failed { error, .. } => Err(StepError::of((*error).clone())),
-                OpState::Elapsed { .. } | OpState::Open => decode(&Payload::null()),
+                OpState::Elapsed { .. } | OpState::Open => {
+                    let message = format!("the wait for signal {:?} ended without one", self.name);
+                    Err(StepError::new(message).code("withdrawn"))
+                }
             }
         })
     }

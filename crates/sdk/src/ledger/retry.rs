@@ -6,7 +6,7 @@ use std::sync::Arc;
 use abide_kernel::transition::record::Entry;
 use abide_kernel::{ErrorInfo, RetryPolicy, stable_hash};
 
-use super::{Ledger, Local};
+use super::{Ledger, Local, LocalKind};
 use crate::{Operation, StepError};
 
 /// How an effect is tried again: when, and how its code is had once more.
@@ -72,6 +72,10 @@ impl Ledger {
     fn rest(&self, local: Local, error: ErrorInfo, policy: RetryPolicy) -> Result<(), ErrorInfo> {
         let mut state = self.state.lock();
         let known = &mut state.entries[local];
+        // The policy may have been edited: the one that is recorded counts.
+        if !matches!(known.kind, LocalKind::Effect(policy) if policy.replay_safe()) {
+            return Err(error);
+        }
         let seed = stable_hash(format!("{}\u{0}{}", self.link.claim().run, known.key).as_bytes());
         let Some(delay_ms) = policy.delay(known.failures, seed ^ u64::from(known.failures)) else {
             // The policy of the function or step is not asked: this one is in its place.

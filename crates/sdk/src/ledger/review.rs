@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 
 use abide_kernel::transition::manual::Asking;
 use abide_kernel::transition::record::Wanted;
-use abide_kernel::{BoundaryId, Choice, ManualKind, OpState, Payload, Policy, review_key};
+use abide_kernel::{BoundaryId, Choice, ManualKind, OpState, Payload, Policy, Str, review_key};
 use serde::{Deserialize, Serialize};
 
 use super::manual::{AskedFor, Decision};
@@ -125,6 +125,19 @@ impl Ledger {
             Ruling::Reviewed(reviewers) => (known.op.is_none() || recorded()).then(|| reviewers.asking()),
             Ruling::Free => recorded().then(|| Asking::new(ManualKind::Approval)),
         }
+    }
+
+    /// Whether no control changes any more what the code gets at the next effect of this name: it has ended, it is in doubt,
+    /// or its review ended without a yes.
+    pub(super) fn stands(&self, name: &str) -> bool {
+        let state = self.state.lock();
+        let key = state.next_key(name);
+        let entry = |key: &Str| state.by_key.get(key).map(|local| &state.entries[*local]);
+        let refused = |review: &Known| {
+            review.state != OpState::Open && Decision::of(&review.state).is_ok_and(|decision| !decision.is_approved())
+        };
+        entry(&key).is_some_and(|effect| effect.state != OpState::Open || effect.is_in_doubt())
+            || entry(&review_key(&key)).is_some_and(refused)
     }
 
     /// The entry of the review of an effect. One that is new is written when it is its turn.

@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use abide_kernel::transition::record::{Entry, Wanted};
-use abide_kernel::{Op, OpId, OpKind, OpState, REVIEW};
+use abide_kernel::{Op, OpId, OpKind, OpState, REVIEW, Str};
 
 use super::{Known, Local, LocalKind, Mode, Name, State, child_of, overlapping};
 use crate::StepError;
@@ -18,6 +18,7 @@ impl State {
             claim: effect.map_or(0, |effect| effect.claim),
             child: child_of(op),
             answered: matches!(op.kind, OpKind::Update { answered: true, .. }),
+            withdrawn: op.is_withdrawn(),
             failures: retries.map_or(0, |retries| retries.failures),
             resting: op.due().is_some() && effect.is_some(),
             ..Known::new(op.key.clone(), LocalKind::of(&op.kind), op.input)
@@ -51,7 +52,8 @@ impl State {
         let mut seen: Vec<(u32, Local)> = Vec::new();
         let mut fresh: Vec<(u32, Local)> = Vec::new();
         for (local, known) in self.entries.iter_mut().enumerate() {
-            let Some(when) = known.state.when() else { continue };
+            // What was given up ended for nobody.
+            let Some(when) = known.state.when().filter(|_| !known.withdrawn) else { continue };
             let curable = matches!(&known.state, OpState::Failed { error, .. } if error.retryable);
             let repeatable = matches!(known.kind, LocalKind::Effect(policy) if policy.replay_safe());
             match mode {
@@ -134,11 +136,15 @@ impl State {
         Ok((place, known.points))
     }
 
+    /// The key of the next durable point of this name.
+    pub(super) fn next_key(&self, name: &str) -> Str {
+        let points = self.by_name.get(name).map_or(0, |place| self.names[*place].points);
+        if points == 0 { name.into() } else { format!("{name}#{}", points + 1).into() }
+    }
+
     /// The number under which the next durable point of this name is recorded, if it is.
     pub(super) fn recorded_next(&self, name: &str) -> Option<OpId> {
-        let points = self.by_name.get(name).map_or(0, |place| self.names[*place].points);
-        let key = if points == 0 { name.into() } else { format!("{name}#{}", points + 1) };
-        self.by_key.get(&*key).and_then(|local| self.entries[*local].op)
+        self.by_key.get(&self.next_key(name)).and_then(|local| self.entries[*local].op)
     }
 
     /// Numbers an entry that is new and writes that it begins.

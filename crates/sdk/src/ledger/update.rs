@@ -1,15 +1,14 @@
 //! Updates from inside: the code waits to be asked for something, does it, and answers. What it was asked is in its
 //! ledger, so a crash between the question and the answer loses neither.
 
-use std::future::{IntoFuture, poll_fn};
+use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use abide_kernel::transition::record::{Entry, Wanted};
-use abide_kernel::{EndedAt, ErrorInfo, Moment, OpState, Payload, Reply};
+use abide_kernel::{ErrorInfo, Moment, OpState, Payload, Reply};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -47,10 +46,7 @@ impl<T: DeserializeOwned + Send> UpdateWait<T> {
         loop {
             let wanted = Wanted::Update { name: self.name.as_str().into(), deadline };
             let local = self.ledger.point(&self.point, &wanted, 0, self.place)?;
-            let waits = Waits { ledger: &self.ledger, local };
-            let state = poll_fn(|cx| self.ledger.ended(local, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
-            drop(waits);
-            match state {
+            match self.ledger.outcome(local).await {
                 OpState::Elapsed { .. } | OpState::Open => return Ok(None),
                 // It could not be read when it came.
                 OpState::Failed { .. } => {}
@@ -122,21 +118,6 @@ impl<T> UpdateRequest<T> {
     }
 }
 
-/// The code waits for an update as long as this lives.
-struct Waits<'a> {
-    ledger: &'a Ledger,
-    local: Local,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        // A function that panics is tried again, and then waits for the same.
-        if !std::thread::panicking() {
-            self.ledger.wait_no_more(self.local);
-        }
-    }
-}
-
 impl Ledger {
     /// Answers what an entry got, unless that is recorded.
     fn reply(&self, local: Local, reply: Reply, unread: bool) {
@@ -144,30 +125,6 @@ impl Ledger {
         let known = &mut state.entries[local];
         if let (false, Some(op)) = (std::mem::replace(&mut known.answered, true), known.op) {
             state.buffer.push(Entry::Answer { op, reply, unread });
-        }
-    }
-
-    /// The code does not wait for an update any more, because it gave the wait up: whatever the wait got, or gets until
-    /// that is recorded, is for the next one. Nothing is written when the code has had it, or when the whole function
-    /// leaves memory: what it had to write was taken before.
-    fn wait_no_more(&self, local: Local) {
-        let mut state = self.state.lock();
-        state.waiting.remove(&local);
-        let (at, ended) = (state.now, state.ended + 1);
-        let known = &mut state.entries[local];
-        let open = match &known.state {
-            OpState::Open => true,
-            OpState::Done { when, .. } => when.seen == 0,
-            OpState::Failed { .. } | OpState::Elapsed { .. } => false,
-        };
-        if std::mem::replace(&mut known.delivered, true) || !open {
-            return;
-        }
-        known.state = OpState::Elapsed { when: EndedAt { ended, seen: 0, at } };
-        if let Some(op) = known.op {
-            state.ended = ended;
-            state.fresh.retain(|fresh| *fresh != local);
-            state.buffer.push(Entry::Withdraw { op });
         }
     }
 }

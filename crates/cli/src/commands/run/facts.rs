@@ -177,8 +177,8 @@ fn say_intended(intended: &Intended, at: Timestamp) -> String {
             format!("effect {key} begins ({}{})", effect.policy, by.unwrap_or_default())
         }
         OpKind::Timer { until } => format!("{key} waits {}", span(until.since(at))),
-        OpKind::Signal { name, until: None } => format!("{key} waits for signal {name}"),
-        OpKind::Signal { name, until: Some(until) } => {
+        OpKind::Signal { name, until: None, .. } => format!("{key} waits for signal {name}"),
+        OpKind::Signal { name, until: Some(until), .. } => {
             format!("{key} waits for signal {name}, at most {}", span(until.since(at)))
         }
         OpKind::Update { name, until: None, .. } => format!("{key} waits for update {name}"),

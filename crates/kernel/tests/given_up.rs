@@ -1,0 +1,219 @@
+//! Waits that the code gives up: what was sent to them is not lost, keeps its order, and nothing wakes the run for them.
+
+mod support;
+
+use abide_kernel::limits::INBOX_SIGNALS_MAX;
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::transition::record::{Entry, Recording, Wanted};
+use abide_kernel::transition::signal::Sent;
+use abide_kernel::{Moment, OpKind, OpState, Outcome, Payload, RunId, Status};
+use support::act::{completing, flow, payload, show};
+use support::{Crash, Hand, World, check, token};
+
+fn claimed() -> (World, RunId) {
+    let mut world = World::new(1);
+    world.join(Hand::new("w1", &["flow"]));
+    let run = world.start(flow());
+    assert_eq!(world.claim("w1", 1), 1);
+    (world, run)
+}
+
+fn record(world: &mut World, run: RunId, entries: Vec<Entry>) -> Answer {
+    let claim = world.dispatches[&run].claim.number;
+    world.ask(Command::Record { run, recording: Box::new(Recording { claim, token: token("w1"), entries }) })
+}
+
+fn recorded(answer: &Answer) {
+    assert!(matches!(answer, Answer::Recorded { duplicate: false, .. }), "{answer:?}");
+}
+
+fn nothing_new(answer: &Answer) {
+    assert!(matches!(answer, Answer::Recorded { duplicate: true, .. }), "{answer:?}");
+}
+
+fn suspend(world: &mut World, run: RunId, seen: u32, entries: Vec<Entry>) {
+    let mut completing = completing(world, run, Outcome::Suspend { seen });
+    completing.entries = entries;
+    recorded(&world.ask(Command::Complete { run, completing }));
+}
+
+fn send(world: &mut World, run: RunId, text: &str) -> Answer {
+    let (request, payload) = (world.request(), payload(text));
+    world.ask(Command::Signal { run, sent: Box::new(Sent { name: "go".into(), payload, dedup: None, request }) })
+}
+
+fn intend(op: u32, what: Wanted) -> Entry {
+    Entry::Intend { op, key: format!("wait {op}").into(), input: 0, what }
+}
+
+fn wait(op: u32) -> Entry {
+    intend(op, Wanted::Signal { name: "go".into(), deadline: None })
+}
+
+fn sleep(op: u32, ms: u64) -> Entry {
+    intend(op, Wanted::Timer(Moment::In(ms)))
+}
+
+fn got(world: &mut World, run: RunId, op: u32) -> Option<String> {
+    match &show(world, run).op(op).expect("an entry").state {
+        OpState::Done { value, .. } => Some(value.text().to_owned()),
+        _ => None,
+    }
+}
+
+/// SE-17, SE-24: wherever two signals fall between a wait, its withdrawal and the waits after it, those get both, in the
+/// order they came; and so they do after a crash.
+#[test]
+fn signals_to_a_wait_that_is_given_up_keep_their_order() {
+    let rows: [&[&dyn Fn() -> Entry]; 4] =
+        [&[&|| wait(1)], &[&|| Entry::Withdraw { op: 1 }], &[&|| wait(2)], &[&|| wait(3)]];
+    let joined: [&[&dyn Fn() -> Entry]; 2] =
+        [&[&|| wait(1)], &[&|| Entry::Withdraw { op: 1 }, &|| wait(2), &|| wait(3)]];
+    let before: [&[&dyn Fn() -> Entry]; 2] =
+        [&[&|| wait(1), &|| wait(2)], &[&|| wait(3), &|| Entry::Withdraw { op: 1 }]];
+    for rows in [&rows[..], &joined[..], &before[..]] {
+        for first in 0..=rows.len() {
+            for second in first..=rows.len() {
+                let (mut world, run) = claimed();
+                for at in 0..=rows.len() {
+                    for text in [(first, "1"), (second, "2")].iter().filter(|(when, _)| *when == at).map(|(_, t)| t) {
+                        send(&mut world, run, text);
+                    }
+                    if let Some(row) = rows.get(at) {
+                        recorded(&record(&mut world, run, row.iter().map(|entry| entry()).collect()));
+                    }
+                    check::check(&world);
+                }
+                world.crash(Crash::BeforeAppend);
+                let found = [1, 2, 3].map(|op| got(&mut world, run, op));
+                let wanted = [None, Some("1".into()), Some("2".into())];
+                // Two waits that are open at once have no order of their own.
+                let sorted = |mut found: [Option<String>; 3]| {
+                    found.sort();
+                    found
+                };
+                match rows.len() {
+                    4 => assert_eq!(found, wanted, "{first} {second}"),
+                    _ => assert_eq!(sorted(found), wanted, "{first} {second}"),
+                }
+                let shown = show(&mut world, run);
+                assert!(shown.inbox.is_empty() && shown.open.is_empty(), "{first} {second}");
+            }
+        }
+    }
+}
+
+/// SE-12: a signal is the last one processed when the code has seen it, not when a wait got it that was given up; what the
+/// code has seen is not given to another wait.
+#[test]
+fn a_signal_is_processed_when_the_code_has_seen_it() {
+    let (mut world, run) = claimed();
+    recorded(&record(&mut world, run, vec![wait(1)]));
+    send(&mut world, run, "1");
+    assert_eq!(show(&mut world, run).last_signal, None);
+    recorded(&record(&mut world, run, vec![Entry::Withdraw { op: 1 }]));
+    let shown = show(&mut world, run);
+    assert_eq!((shown.last_signal, shown.inbox.len(), shown.op(1).expect("an entry").is_withdrawn()), (None, 1, true));
+    assert_eq!(shown.inbox[0].payload, payload("1"));
+    nothing_new(&record(&mut world, run, vec![Entry::Withdraw { op: 1 }]));
+    recorded(&record(&mut world, run, vec![wait(2)]));
+    recorded(&record(&mut world, run, vec![Entry::See { op: 2 }]));
+    nothing_new(&record(&mut world, run, vec![Entry::Withdraw { op: 2 }]));
+    let shown = show(&mut world, run);
+    assert_eq!((shown.last_signal, shown.inbox.len()), (Some(1), 0));
+    assert_eq!(got(&mut world, run, 2), Some("1".into()));
+    let kind = &shown.op(2).expect("an entry").kind;
+    assert!(matches!(kind, OpKind::Signal { got: None, .. }), "nothing is kept of what cannot come back: {kind:?}");
+    check::check(&world);
+}
+
+/// SE-9, SE-29, SE-30: a timer, or the deadline of a wait, that was given up wakes nobody.
+#[test]
+fn what_is_given_up_wakes_nobody() {
+    let (mut world, run) = claimed();
+    let bound = intend(2, Wanted::Signal { name: "go".into(), deadline: Some(Moment::In(60)) });
+    recorded(&record(&mut world, run, vec![sleep(1, 50), bound, intend(3, Wanted::Timer(Moment::In(500)))]));
+    suspend(&mut world, run, 2, vec![Entry::Withdraw { op: 1 }, Entry::Withdraw { op: 2 }]);
+    let rev = show(&mut world, run).rev;
+    world.tick(100);
+    assert_eq!(world.claim("w1", 1), 0);
+    assert_eq!(show(&mut world, run).rev, rev);
+    world.tick(400);
+    assert_eq!(world.claim("w1", 1), 1, "the one that it waits for does");
+    check::check(&world);
+}
+
+/// SE-17, SE-30: what was given up may be waited for after all: it gets what came meanwhile, or ends at its old instant.
+#[test]
+fn what_was_given_up_may_be_waited_for_again() {
+    let (mut world, run) = claimed();
+    recorded(&record(&mut world, run, vec![wait(1), sleep(2, 50), sleep(3, 50)]));
+    let again = |op: u32| Entry::WaitAgain { op };
+    nothing_new(&record(&mut world, run, vec![again(1), again(2)]));
+    recorded(&record(&mut world, run, (1..=3).map(|op| Entry::Withdraw { op }).collect()));
+    recorded(&record(&mut world, run, vec![again(1), Entry::Withdraw { op: 1 }]));
+    assert!(show(&mut world, run).op(1).expect("an entry").is_withdrawn());
+    send(&mut world, run, "1");
+    assert_eq!(show(&mut world, run).inbox.len(), 1);
+    recorded(&record(&mut world, run, vec![again(1), again(2)]));
+    assert_eq!(got(&mut world, run, 1), Some("1".into()));
+    assert_eq!(show(&mut world, run).open, [2]);
+    world.tick(50);
+    let state = |world: &mut World, op: u32| show(world, run).op(op).expect("an entry").state.clone();
+    assert!(matches!(state(&mut world, 2), OpState::Elapsed { .. }));
+    recorded(&record(&mut world, run, vec![again(3)]));
+    assert!(matches!(state(&mut world, 3), OpState::Elapsed { .. }), "its instant has come");
+    assert!(!show(&mut world, run).op(3).expect("an entry").is_withdrawn());
+    nothing_new(&record(&mut world, run, vec![again(1), again(2), again(3)]));
+    assert!(matches!(record(&mut world, run, vec![again(9)]), Answer::Refused(_)));
+    check::check(&world);
+}
+
+/// SE-17: a run that begins again leaves no wait behind that would take a signal, or wake it; what a wait of its last life
+/// had got and the code had not seen is for the next.
+#[test]
+fn a_new_beginning_leaves_no_wait_behind() {
+    let (mut world, run) = claimed();
+    recorded(&record(&mut world, run, vec![wait(1), wait(2), sleep(3, 50)]));
+    send(&mut world, run, "1");
+    let mut again = completing(&world, run, Outcome::ContinueAsNew { input: Payload::null() });
+    again.entries = vec![wait(4)];
+    recorded(&world.ask(Command::Complete { run, completing: again }));
+    let shown = show(&mut world, run);
+    assert_eq!((shown.inbox.len(), shown.open.len()), (1, 0));
+    assert_eq!(world.claim("w1", 1), 1);
+    send(&mut world, run, "2");
+    recorded(&record(&mut world, run, vec![wait(5), wait(6)]));
+    assert_eq!([5, 6].map(|op| got(&mut world, run, op)), [Some("1".into()), Some("2".into())]);
+    check::check(&world);
+}
+
+/// SE-22: a run that ends with waits open is over: nothing is due, and a signal is refused.
+#[test]
+fn a_run_that_ends_with_waits_open_is_over() {
+    let (mut world, run) = claimed();
+    let mut done = completing(&world, run, Outcome::Done { result: Payload::null() });
+    done.entries = vec![wait(1), sleep(2, 50)];
+    recorded(&world.ask(Command::Complete { run, completing: done }));
+    let shown = show(&mut world, run);
+    assert_eq!(shown.status(), Status::Done);
+    world.tick(100);
+    assert_eq!(show(&mut world, run).rev, shown.rev);
+    assert!(matches!(send(&mut world, run, "1"), Answer::Refused(_)));
+    check::check(&world);
+}
+
+/// GD-20: what waits got and may give back counts as waiting: the inbox holds it all, whatever is given up.
+#[test]
+fn what_comes_back_fits_into_the_inbox() {
+    let (mut world, run) = claimed();
+    recorded(&record(&mut world, run, vec![wait(1), wait(2)]));
+    for _ in 0..INBOX_SIGNALS_MAX {
+        assert!(matches!(send(&mut world, run, "1"), Answer::Signalled(_)));
+    }
+    let full = send(&mut world, run, "1");
+    assert!(matches!(&full, Answer::Refused(refusal) if refusal.code() == "busy"), "{full:?}");
+    recorded(&record(&mut world, run, vec![Entry::Withdraw { op: 1 }, Entry::Withdraw { op: 2 }]));
+    let shown = show(&mut world, run);
+    assert_eq!((shown.inbox.len(), shown.inbox[0].id, shown.inbox[1].id), (INBOX_SIGNALS_MAX, 1, 2));
+}

@@ -1,0 +1,190 @@
+//! Asking: what clients of the world ask for, and what they are told. A client that hears nothing asks again, and says that
+//! it is the same question.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use abide::{Client, ClientError, OnConflict, Refusal, RunId, Standing, Status};
+
+use crate::truth::{Acknowledged, Witness};
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    /// A start, under a key perhaps.
+    Start { workflow: &'static str, input: u64, key: Option<String>, reuse: bool },
+    /// A signal.
+    Signal { run: RunId, name: &'static str, dedup: String },
+    /// An end from outside.
+    Cancel { run: RunId },
+    /// An update, and its answer.
+    Update { run: RunId, dedup: String, input: u64 },
+    /// A decision about whatever the run asks.
+    Decide { run: RunId, approve: bool },
+    /// What became of an effect that is in doubt.
+    Resolve { run: RunId, again: bool },
+    /// A dead letter goes back, or is given up.
+    Letter { run: RunId, requeue: bool },
+    /// The record goes.
+    Purge { run: RunId },
+    /// The journal begins anew.
+    Compact { run: RunId },
+    /// The result.
+    Result { run: RunId },
+}
+
+impl Question {
+    /// Its name.
+    pub(crate) fn verb(&self) -> &'static str {
+        match self {
+            Self::Start { .. } => "start",
+            Self::Signal { .. } => "signal",
+            Self::Cancel { .. } => "cancel",
+            Self::Update { .. } => "update",
+            Self::Decide { .. } => "decide",
+            Self::Resolve { .. } => "resolve",
+            Self::Letter { .. } => "letter",
+            Self::Purge { .. } => "purge",
+            Self::Compact { .. } => "compact",
+            Self::Result { .. } => "result",
+        }
+    }
+}
+
+/// How a question came out.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// Something is so.
+    So(Acknowledged),
+    /// Something was done of which nothing is remembered.
+    Done,
+    /// It was refused.
+    No(String),
+    /// Nobody knows: the node is gone, or did not say.
+    Nothing,
+}
+
+/// Set when the question may go on.
+#[derive(Default)]
+pub(crate) struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A question on its way.
+pub(crate) struct Asked {
+    /// What.
+    pub(crate) question: Question,
+    future: Pin<Box<dyn Future<Output = Told>>>,
+    woken: Arc<Woken>,
+}
+
+impl Asked {
+    /// Asks through a client.
+    pub(crate) fn new(question: Question, client: Client) -> Self {
+        let woken = Arc::new(Woken::default());
+        woken.0.store(true, Ordering::Release);
+        Self { future: Box::pin(ask(question.clone(), client)), question, woken }
+    }
+
+    /// What came of it, once it did.
+    pub(crate) fn poll(&mut self, witness: &Witness) -> Option<Told> {
+        if !self.woken.0.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        let waker = Waker::from(self.woken.clone());
+        let Poll::Ready(told) = self.future.as_mut().poll(&mut Context::from_waker(&waker)) else {
+            return None;
+        };
+        let well = match &told {
+            Told::So(_) | Told::Done => true,
+            Told::No(_) => false,
+            Told::Nothing => return Some(told),
+        };
+        *witness.truth.lock().verbs.entry((self.question.verb(), well)).or_default() += 1;
+        Some(told)
+    }
+}
+
+async fn ask(question: Question, client: Client) -> Told {
+    match answer(question, &client).await {
+        Ok(told) => told,
+        Err(ClientError::Engine(_) | ClientError::Refused(Refusal::Closed { .. } | Refusal::Unknown)) => Told::Nothing,
+        Err(error) => Told::No(error.to_string()),
+    }
+}
+
+async fn answer(question: Question, client: &Client) -> Result<Told, ClientError> {
+    match question {
+        Question::Start { workflow, input, key, reuse } => {
+            let mut start = client.start(workflow, &input);
+            if let Some(key) = &key {
+                let conflict = if reuse { OnConflict::Reuse } else { OnConflict::Reject };
+                start = start.key(key).on_conflict(conflict);
+            }
+            let run = start.await?.id();
+            Ok(Told::So(Acknowledged::Started { run, key }))
+        }
+        Question::Signal { run, name, dedup } => {
+            client.run(run).signal(name, &1u64).dedup(&dedup).await?;
+            Ok(Told::So(Acknowledged::Signalled { run, dedup }))
+        }
+        Question::Cancel { run } => {
+            client.run(run).cancel("enough").await?;
+            Ok(Told::So(Acknowledged::Cancelled { run }))
+        }
+        Question::Update { run, dedup, input } => {
+            let answer: u64 = client.run(run).update("add", &input).dedup(&dedup).await?;
+            Ok(Told::So(Acknowledged::Updated { run, dedup, answer }))
+        }
+        Question::Decide { run, approve } => {
+            let run = client.run(run);
+            let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
+            let decide = if approve { run.approve(asked.id, "ada") } else { run.reject(asked.id, "ada") };
+            decide.await?;
+            Ok(Told::So(Acknowledged::Decided { run: run.id() }))
+        }
+        Question::Resolve { run, again } => {
+            let run = client.run(run);
+            let effects = run.effects().await?;
+            let Some(effect) = effects.into_iter().find(|effect| effect.standing == Standing::InDoubt) else {
+                return Ok(Told::No("nothing is in doubt".into()));
+            };
+            let resolve = run.resolve(&effect.key).actor("ada");
+            if again {
+                resolve.retry().await?
+            } else {
+                resolve.value(&0u64).await?
+            };
+            Ok(Told::So(Acknowledged::Resolved { run: run.id(), key: effect.key.to_string(), again }))
+        }
+        Question::Letter { run, requeue } => {
+            let run = client.run(run);
+            if requeue {
+                run.requeue().await?
+            } else {
+                run.discard().await?
+            }
+            Ok(Told::Done)
+        }
+        Question::Purge { run } => {
+            client.run(run).purge().await?;
+            Ok(Told::So(Acknowledged::Purged { run }))
+        }
+        Question::Compact { run } => {
+            client.run(run).compact().await?;
+            Ok(Told::Done)
+        }
+        Question::Result { run } => match client.run(run).result::<u64>().await {
+            Ok(result) => Ok(Told::So(Acknowledged::Ended { run, result: result.to_string() })),
+            Err(ClientError::RunFailed { status, .. }) if status != Status::Done => Ok(Told::Done),
+            Err(error) => Err(error),
+        },
+    }
+}

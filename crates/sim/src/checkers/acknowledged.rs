@@ -1,0 +1,74 @@
+//! What was acknowledged is there, and stays.
+
+use abide::{Fact, RunId, Status};
+
+use super::{Told, View};
+use crate::Violation;
+use crate::truth::{Acknowledged, Truth};
+
+pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
+    truth.acknowledged.iter().try_for_each(|what| holds(view, truth, what))
+}
+
+/// The run, if its record was not removed.
+fn run<'a>(view: &'a View, truth: &Truth, id: RunId) -> Result<Option<&'a Told>, Violation> {
+    match view.runs.get(&id) {
+        None if truth.purged.contains(&id) || is_being_purged(truth, id) => Ok(None),
+        None => Err(format!("acknowledged: {id} is lost")),
+        found => Ok(found),
+    }
+}
+
+/// Whether its removal may have been accepted without anybody hearing of it.
+fn is_being_purged(truth: &Truth, _: RunId) -> bool {
+    truth.verbs.keys().any(|(verb, _)| *verb == "purge")
+}
+
+fn holds(view: &View, truth: &Truth, what: &Acknowledged) -> Result<(), Violation> {
+    let compacted = |told: &Told| told.run.compacted.0 > 0;
+    let has = |told: &Told, wanted: &dyn Fn(&Fact) -> bool| {
+        compacted(told) || told.rows.iter().flat_map(|row| &row.facts).any(wanted)
+    };
+    match what {
+        Acknowledged::Started { run: id, .. }
+        | Acknowledged::Decided { run: id }
+        | Acknowledged::Purged { run: id } => run(view, truth, *id).map(|_| ()),
+        Acknowledged::Signalled { run: id, dedup } => match run(view, truth, *id)? {
+            Some(told)
+                if !has(
+                    told,
+                    &|fact| matches!(fact, Fact::SignalReceived(signal) if signal.dedup.as_deref() == Some(dedup)),
+                ) =>
+            {
+                Err(format!("acknowledged: signal {dedup} of {id} is lost"))
+            }
+            _ => Ok(()),
+        },
+        Acknowledged::Cancelled { run: id } => match run(view, truth, *id)? {
+            Some(told) if told.run.end.is_none() && told.run.cancelling.is_none() => {
+                Err(format!("acknowledged: the cancellation of {id} is lost"))
+            }
+            _ => Ok(()),
+        },
+        Acknowledged::Updated { run: id, dedup, answer } => match run(view, truth, *id)? {
+            Some(told) => {
+                let known = told.run.updates.iter().find(|update| update.dedup.as_deref() == Some(dedup));
+                match known.map(|update| format!("{:?}", update.state)) {
+                    Some(state) if state.contains(&answer.to_string()) => Ok(()),
+                    found => Err(format!("acknowledged: the answer {answer} to {dedup} of {id} is now {found:?}")),
+                }
+            }
+            None => Ok(()),
+        },
+        Acknowledged::Ended { run: id, .. } => match run(view, truth, *id)? {
+            Some(told) if told.run.status() != Status::Done => Err(format!("acknowledged: {id} had ended well")),
+            _ => Ok(()),
+        },
+        Acknowledged::Resolved { run: id, key, .. } => match run(view, truth, *id)? {
+            Some(told) if !has(told, &|fact| matches!(fact, Fact::Resolved(_))) => {
+                Err(format!("acknowledged: what became of {key} of {id} is lost"))
+            }
+            _ => Ok(()),
+        },
+    }
+}

@@ -1,0 +1,120 @@
+//! `cargo xtask sim` runs this: many seeds, or the story of one.
+
+#![allow(clippy::print_stdout, reason = "it answers at the terminal")]
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Parser;
+use parking_lot::Mutex;
+
+#[derive(Parser)]
+#[command(about = "Lives through worlds, each from one seed, and looks for anything that was not promised.")]
+struct Options {
+    /// How many seeds.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// One seed alone, with its story.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+#[derive(Default)]
+struct Sum {
+    questions: u64,
+    faults: BTreeMap<&'static str, u64>,
+    sometimes: BTreeMap<&'static str, u64>,
+    verbs: BTreeMap<String, u64>,
+    failed: BTreeMap<u64, String>,
+}
+
+fn main() -> ExitCode {
+    // Panics are faults that are dealt with, and not news.
+    std::panic::set_hook(Box::new(|_| {}));
+    let options = Options::parse();
+    if let Some(seed) = options.seed {
+        let lived = abide_sim::live(seed, true);
+        lived.story.iter().for_each(|line| println!("{line}"));
+        return match lived.outcome {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(violation) => {
+                println!("seed {seed}: {violation}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let sum = live_all(&options);
+    for (seed, violation) in sum.failed.iter().take(20) {
+        println!("seed {seed}: {violation}\n    to replay it: cargo xtask sim --seed {seed}");
+    }
+    let object = serde_json::json!({
+        "seeds": options.seeds,
+        "operations": sum.questions / options.seeds.max(1),
+        "nodes": 1,
+        "faults": sum.faults,
+        "sometimes": sum.sometimes,
+        "verbs": sum.verbs,
+        "failed": sum.failed.len(),
+    });
+    println!("{object}");
+    if sum.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn live_all(options: &Options) -> Sum {
+    let next = AtomicU64::new(options.from);
+    let sum = Mutex::new(Sum::default());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= options.from + options.seeds {
+                        return;
+                    }
+                    add(&mut sum.lock(), seed, live_twice(seed));
+                }
+            });
+        }
+    });
+    sum.into_inner()
+}
+
+/// Every seed lives twice: what differs then does not follow from the seed.
+fn live_twice(seed: u64) -> abide_sim::Lived {
+    let caught = |_| abide_sim::Lived {
+        outcome: Err("the world panicked".into()),
+        hash: 0,
+        questions: 0,
+        faults: BTreeMap::new(),
+        sometimes: BTreeMap::new(),
+        verbs: BTreeMap::new(),
+        story: Vec::new(),
+    };
+    let lived = || std::panic::catch_unwind(|| abide_sim::live(seed, false)).unwrap_or_else(caught);
+    let (mut first, second) = (lived(), lived());
+    if first.outcome.is_ok() && first.hash != second.hash {
+        first.outcome = Err("two lives of this seed differ".into());
+    }
+    first
+}
+
+fn add(sum: &mut Sum, seed: u64, lived: abide_sim::Lived) {
+    sum.questions += lived.questions;
+    for (fault, count) in lived.faults {
+        *sum.faults.entry(fault).or_default() += count;
+    }
+    for (what, count) in lived.sometimes {
+        *sum.sometimes.entry(what).or_default() += count;
+    }
+    for ((verb, well), count) in lived.verbs {
+        *sum.verbs.entry(format!("{verb} {}", if well { "done" } else { "refused" })).or_default() += count;
+    }
+    if let Err(violation) = lived.outcome {
+        sum.failed.insert(seed, violation);
+    }
+}

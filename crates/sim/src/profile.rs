@@ -1,0 +1,71 @@
+//! Profile: how hard a seed's world is on those who live in it. Drawn per seed from ranges, so that some worlds know only
+//! one kind of fault and some know all.
+
+use crate::dice::Dice;
+
+/// How often things happen, in a thousand, unless said otherwise.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    /// Shards of the store.
+    pub(crate) shards: u16,
+    /// Events of the phase with faults.
+    pub(crate) events: u64,
+    /// The node dies between two events.
+    pub(crate) crash: u64,
+    /// Index rows and checkpoints are gone after a crash.
+    pub(crate) lose_index: u64,
+    /// An append goes wrong.
+    pub(crate) append: u64,
+    /// A flush goes wrong.
+    pub(crate) flush: u64,
+    /// A read goes wrong.
+    pub(crate) read: u64,
+    /// The clock of the node jumps ahead.
+    pub(crate) jump: u64,
+    /// The node does nothing for longer than a lease.
+    pub(crate) pause: u64,
+    /// The answer to a request is lost.
+    pub(crate) lost_answer: u64,
+    /// A request is sent twice.
+    pub(crate) twice: u64,
+    /// A call of an effect, or a step, fails and may be tried again.
+    pub(crate) fails: u64,
+    /// It fails for good.
+    pub(crate) fails_for_good: u64,
+    /// It panics.
+    pub(crate) panics: u64,
+    /// It takes until somebody lets it go on.
+    pub(crate) slow: u64,
+    /// Runs that change before their index rows are written.
+    pub(crate) flush_runs: usize,
+}
+
+impl Profile {
+    /// The profile of a seed.
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
+        let mut often = |most: u64| if dice.chance(350) { 0 } else { 1 + dice.below(most) };
+        let (crash, lose_index) = (often(25), often(600));
+        let (append, flush, read) = (often(25), often(15), often(8));
+        let (jump, pause) = (often(8), often(8));
+        let (lost_answer, twice) = (often(200), often(500));
+        let (fails, fails_for_good, panics, slow) = (often(250), often(60), often(60), often(150));
+        Self {
+            shards: if dice.chance(400) { 4 } else { 1 },
+            events: 900 + dice.below(900),
+            crash,
+            lose_index,
+            append,
+            flush,
+            read,
+            jump,
+            pause,
+            lost_answer,
+            twice,
+            fails,
+            fails_for_good,
+            panics,
+            slow,
+            flush_runs: 1 + dice.below(12) as usize,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Truth: what the world knows beside the store. What was acknowledged, what was really called, and how things end that
+//! are called next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::task::Waker;
+
+use abide::{Policy, RunId, StepError};
+use parking_lot::Mutex;
+
+use crate::dice::Dice;
+use crate::profile::Profile;
+
+/// A call of an effect that really took place.
+#[derive(Clone, Debug)]
+pub(crate) struct Called {
+    /// The run.
+    pub(crate) run: RunId,
+    /// The effect's idempotency key.
+    pub(crate) key: String,
+    /// Its policy.
+    pub(crate) policy: Policy,
+    /// Whether it has come to its end.
+    pub(crate) ended: bool,
+}
+
+/// What somebody was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Acknowledged {
+    /// A run was started, under a key perhaps.
+    Started { run: RunId, key: Option<String> },
+    /// A signal was accepted.
+    Signalled { run: RunId, dedup: String },
+    /// A cancellation was accepted.
+    Cancelled { run: RunId },
+    /// An update was answered so.
+    Updated { run: RunId, dedup: String, answer: u64 },
+    /// A run ended well, with this result.
+    Ended { run: RunId, result: String },
+    /// A person's decision was accepted.
+    Decided { run: RunId },
+    /// An effect in doubt was resolved.
+    Resolved { run: RunId, key: String, again: bool },
+    /// A record was removed.
+    Purged { run: RunId },
+}
+
+/// Shared by the world and the code of its workflows.
+#[derive(Default)]
+pub(crate) struct Truth {
+    /// What was acknowledged, in order.
+    pub(crate) acknowledged: Vec<Acknowledged>,
+    /// What was called.
+    pub(crate) calls: Vec<Called>,
+    /// How often each key was called.
+    pub(crate) counts: BTreeMap<String, u32>,
+    /// Which life of the node it is.
+    pub(crate) life: u32,
+    /// Whether nothing fails any more.
+    pub(crate) healed: bool,
+    /// Calls that wait to be let go on.
+    pub(crate) slow: Vec<Waker>,
+    /// How often slow calls were let go on.
+    pub(crate) releases: u64,
+    /// How often each fault struck.
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    /// How often each rare thing was seen.
+    pub(crate) sometimes: BTreeMap<&'static str, u64>,
+    /// Verbs that were accepted, and verbs that were refused.
+    pub(crate) verbs: BTreeMap<(&'static str, bool), u64>,
+    /// Runs whose records were removed.
+    pub(crate) purged: BTreeSet<RunId>,
+}
+
+/// How a call comes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Well.
+    Well,
+    /// It fails, and may be tried again.
+    Fails,
+    /// It fails for good.
+    FailsForGood,
+    /// It panics.
+    Panics,
+}
+
+/// A handle on the truth.
+#[derive(Clone)]
+pub(crate) struct Witness {
+    /// The truth.
+    pub(crate) truth: Arc<Mutex<Truth>>,
+    profile: Arc<Profile>,
+    seed: u64,
+}
+
+impl Witness {
+    /// A witness of a world.
+    pub(crate) fn new(seed: u64, profile: &Profile) -> Self {
+        Self { truth: Arc::default(), profile: Arc::new(profile.clone()), seed }
+    }
+
+    /// A fault struck.
+    pub(crate) fn strike(&self, fault: &'static str) {
+        *self.truth.lock().faults.entry(fault).or_default() += 1;
+    }
+
+    /// Something rare was seen.
+    pub(crate) fn saw(&self, what: &'static str) {
+        *self.truth.lock().sometimes.entry(what).or_default() += 1;
+    }
+
+    /// Something was acknowledged.
+    pub(crate) fn acknowledge(&self, what: Acknowledged) {
+        self.truth.lock().acknowledged.push(what);
+    }
+
+    /// How the next call under this key comes out, and whether it is slow. It follows from the seed, the key and how often
+    /// it was called, whatever else happens.
+    fn fate(&self, key: &str, nth: u32, healed: bool) -> (Fate, bool) {
+        if healed {
+            return (Fate::Well, false);
+        }
+        let mut dice = Dice::new(self.seed ^ abide_kernel::stable_hash(key.as_bytes()) ^ u64::from(nth) << 40);
+        let slow = dice.chance(self.profile.slow);
+        let fate = if dice.chance(self.profile.fails) {
+            Fate::Fails
+        } else if dice.chance(self.profile.fails_for_good) {
+            Fate::FailsForGood
+        } else if dice.chance(self.profile.panics) {
+            Fate::Panics
+        } else {
+            Fate::Well
+        };
+        (fate, slow)
+    }
+
+    /// Something is called from outside: an effect, or a step that does without.
+    ///
+    /// # Errors
+    /// When that is its fate.
+    ///
+    /// # Panics
+    /// When that is its fate.
+    pub(crate) async fn call(&self, run: RunId, key: String, policy: Policy) -> Result<u64, StepError> {
+        let (index, nth, healed, before) = {
+            let mut truth = self.truth.lock();
+            let count = truth.counts.entry(key.clone()).or_default();
+            *count += 1;
+            let nth = *count;
+            truth.calls.push(Called { run, key: key.clone(), policy, ended: false });
+            (truth.calls.len() - 1, nth, truth.healed, truth.releases)
+        };
+        let (fate, slow) = self.fate(&key, nth, healed);
+        if slow {
+            self.strike("slow_call");
+            std::future::poll_fn(|context| {
+                let mut truth = self.truth.lock();
+                if truth.releases > before {
+                    return std::task::Poll::Ready(());
+                }
+                truth.slow.push(context.waker().clone());
+                std::task::Poll::Pending
+            })
+            .await;
+        }
+        self.truth.lock().calls[index].ended = true;
+        match fate {
+            Fate::Well => Ok(u64::from(nth)),
+            Fate::Fails => {
+                self.strike("call_fails");
+                Err(StepError::new("it did not work this time"))
+            }
+            Fate::FailsForGood => {
+                self.strike("call_fails_for_good");
+                Err(StepError::new("it never works").terminal())
+            }
+            Fate::Panics => {
+                self.strike("call_panics");
+                std::panic::panic_any("a call that panics")
+            }
+        }
+    }
+}
