@@ -74,7 +74,8 @@ fn every_kind_of_damage_is_found() {
         shop.abide(&["run", "signal", &run, "paid"]).ok();
         shop.abide(&["run", "signal", &run, "paid"]).ok();
         assert_eq!(problems(&shop), [""; 0]);
-        assert!(shop.edit(damage) > 0, "{damage}");
+        // What is dropped has no rows.
+        assert!(shop.edit(damage) > 0 || damage.starts_with("DROP"), "{damage}");
         let problems = problems(&shop);
         assert!(problems.iter().any(|problem| problem.contains(found)), "{damage}: {problems:?}");
     }
