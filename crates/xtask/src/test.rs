@@ -30,7 +30,8 @@ enum Stage {
 }
 
 impl Stage {
-    const IN_ORDER: [Stage; 6] = [Stage::Fmt, Stage::Clippy, Stage::Test, Stage::Doc, Stage::Crash, Stage::Tidy];
+    /// Faults of disks take a machine that can mount: `--only crash` tries them.
+    const IN_ORDER: [Stage; 5] = [Stage::Fmt, Stage::Clippy, Stage::Test, Stage::Doc, Stage::Tidy];
 
     fn name(self) -> &'static str {
         match self {
