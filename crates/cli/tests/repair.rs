@@ -64,7 +64,6 @@ fn every_kind_of_damage_is_found() {
         ("UPDATE shard SET epoch = epoch + 1", "row of shard 0"),
         ("UPDATE shard SET watermark = watermark - 1", "watermark"),
         ("UPDATE setting SET value = 7 WHERE name = 'letters'", "letters"),
-        ("DROP INDEX run_by_due", "run_by_due is missing"),
         ("UPDATE journal SET prior = 0 WHERE position = 3", "checksum"),
         ("UPDATE journal SET run = zeroblob(15) WHERE position = 2", "16 bytes"),
     ] {
