@@ -49,6 +49,9 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
         harness.cycle(cycle)?;
         let found = audit::audit(&harness.store, &harness.ledger)?;
         harness.ledger.add(&found);
+        if harness.found_out() {
+            break;
+        }
         if cycle % 5 == 4 {
             harness.ledger.rebuild_mismatches += audit::lose_index(&harness.store)?;
         }
@@ -61,7 +64,9 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
             );
         }
     }
-    harness.finish()?;
+    if !harness.found_out() {
+        harness.finish()?;
+    }
     let reported = harness.report();
     if options.keep {
         eprintln!("the store is kept in {}", dir.keep().display());
@@ -70,6 +75,12 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
 }
 
 impl Harness<'_> {
+    /// Whether a fault that was made on purpose has shown: there is nothing more to learn then, and a store that lost what
+    /// it acknowledged may never come to its end.
+    fn found_out(&self) -> bool {
+        self.options.sabotage.is_some() && self.ledger.lost > 0
+    }
+
     /// Lets the process run until it was killed and enough was acknowledged.
     fn cycle(&mut self, cycle: u64) -> Result<()> {
         let before = self.ledger.acknowledged();
