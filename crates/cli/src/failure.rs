@@ -77,6 +77,7 @@ const CLOSED_PIPE: &str = "closed_pipe";
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         let (exit, code, hint) = match fault.kind {
+            FaultKind::Held => (Exit::Failure, "shard_held", "another node serves it; ask that one"),
             FaultKind::Refused => (Exit::Failure, "store_refused", "nothing was written; try again"),
             FaultKind::Unknown => (Exit::Unknown, "unknown", "look at the store before trying again"),
             FaultKind::Fatal => (Exit::Failure, "store_failed", "look after the disk, then open the store anew"),

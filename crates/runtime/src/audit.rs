@@ -115,7 +115,9 @@ impl Audit {
                 self.add(run, position, fault.message);
                 Ok(())
             }
-            FaultKind::Refused | FaultKind::Unknown | FaultKind::Fatal | FaultKind::Unusable => Err(fault),
+            FaultKind::Refused | FaultKind::Unknown | FaultKind::Fatal | FaultKind::Held | FaultKind::Unusable => {
+                Err(fault)
+            }
         }
     }
 

@@ -241,7 +241,7 @@ impl Shared {
     fn append_failed(&self, store: &mut dyn Store, fault: &Fault) {
         tracing::error!(%fault, "the store failed");
         match fault.kind {
-            FaultKind::Refused | FaultKind::Unknown => self.reopen(store, &fault.message),
+            FaultKind::Refused | FaultKind::Unknown | FaultKind::Held => self.reopen(store, &fault.message),
             FaultKind::Fatal | FaultKind::Corrupt { .. } | FaultKind::Unusable => self.close(&fault.message),
         }
     }

@@ -31,6 +31,8 @@ pub enum FaultKind {
         /// The shard and position of the journal row, if it is one.
         position: Option<(ShardId, Seq)>,
     },
+    /// The shard belongs to another node that lives. Nothing was written.
+    Held,
     /// The store cannot be opened: held by another, of a newer format, not a store, read-only.
     Unusable,
 }
@@ -60,13 +62,13 @@ impl Fault {
     pub fn position(&self) -> Option<Seq> {
         match self.kind {
             FaultKind::Corrupt { position, .. } => position.map(|(_, seq)| seq),
-            FaultKind::Refused | FaultKind::Unknown | FaultKind::Fatal | FaultKind::Unusable => None,
+            FaultKind::Refused | FaultKind::Unknown | FaultKind::Fatal | FaultKind::Held | FaultKind::Unusable => None,
         }
     }
 
     /// Whether the same call may succeed later.
     #[must_use]
     pub fn may_retry(&self) -> bool {
-        matches!(self.kind, FaultKind::Refused | FaultKind::Unknown)
+        matches!(self.kind, FaultKind::Refused | FaultKind::Unknown | FaultKind::Held)
     }
 }

@@ -4,6 +4,7 @@
 //! facts, envelopes and consumed cursors, appended under a fence of epoch and position. Index rows and
 //! checkpoints are written behind and can be rebuilt from the log: deleting them changes no answer.
 
+mod cluster;
 mod counts;
 mod fault;
 mod journal;
@@ -21,6 +22,7 @@ pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use cluster::{Cluster, Living, Member, Membership, Owned};
 pub use fault::{Fault, FaultKind};
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
 pub use serving::Serving;

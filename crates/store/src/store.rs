@@ -4,7 +4,7 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
-use crate::{DeadLetterItem, Fault, Filter, Listed, Page, Serving, Stats};
+use crate::{Cluster, DeadLetterItem, Fault, Filter, Listed, Page, Serving, Stats};
 
 /// What a shard's owner needs to know to go on.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Opened {
 pub enum Verdict {
     /// It is durable.
     Durable,
-    /// Nothing of it was written: another owns the shard now, or the position is taken.
+    /// Nothing of it was written: another owns the shard now, its owner's lease has ended, or the position is taken.
     Stale,
 }
 
@@ -82,11 +82,17 @@ pub trait Store: Send {
     /// Which shard serves which slot, as the store is configured.
     fn map(&self) -> ShardMap;
 
-    /// Takes ownership of a shard: every earlier owner's appends are refused from now on.
+    /// Takes ownership of a shard: every earlier owner's appends are refused from now on. In a store that nodes share,
+    /// `owner` is the process under which the node renews its lease.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
+    /// When the store cannot be read or written, or the shard belongs to another node that lives.
     fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault>;
+
+    /// What several nodes need, if they can share this store.
+    fn cluster(&mut self) -> Option<&mut dyn Cluster> {
+        None
+    }
 
     /// Appends the batches of several shards as one group. Each is written whole or not at all. An envelope whose number
     /// is taken, or a dead letter that is not there, refuses the whole group.

@@ -3,10 +3,12 @@
 //! A [`MemoryStore`] is a handle. Its contents outlive the handle for as long as a clone exists: a test drops an
 //! engine with its handle and goes on with a clone, as a process would that opens the same file.
 
+mod cluster;
 mod faults;
 mod reader;
 mod state;
 
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_kernel::envelope::Envelope;
@@ -17,7 +19,7 @@ pub use faults::{Faults, WriteFault};
 pub use reader::MemoryReader;
 
 use crate::counts::Counts;
-use crate::{Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
+use crate::{Cluster, Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
 use state::State;
 
 /// A handle on a store in memory.
@@ -28,6 +30,8 @@ pub struct MemoryStore {
     counts: Arc<Counts>,
     /// A sync failed under this handle: nothing more is written through it.
     stopped: bool,
+    /// The store's own clock, if nodes share the store.
+    clock: Option<Arc<AtomicI64>>,
 }
 
 impl MemoryStore {
@@ -38,7 +42,7 @@ impl MemoryStore {
     #[must_use]
     pub fn new(shards: u16) -> Self {
         let map = ShardMap::new(shards);
-        Self { map, state: Arc::new(Mutex::new(State::new(map))), counts: Arc::default(), stopped: false }
+        Self { map, state: Arc::new(Mutex::new(State::new(map))), counts: Arc::default(), stopped: false, clock: None }
     }
 
     /// Faults on demand, for the contents of this store whichever handle meets them.
@@ -73,7 +77,13 @@ impl MemoryStore {
 /// Another handle on the same contents, as another process would have: it shares no ownership and no fault.
 impl Clone for MemoryStore {
     fn clone(&self) -> Self {
-        Self { map: self.map, state: self.state.clone(), counts: Arc::default(), stopped: false }
+        Self {
+            map: self.map,
+            state: self.state.clone(),
+            counts: Arc::default(),
+            stopped: false,
+            clock: self.clock.clone(),
+        }
     }
 }
 
@@ -85,13 +95,21 @@ impl Store for MemoryStore {
     fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault> {
         self.check_going()?;
         self.counts.write();
-        lock(&self.state).open_shard(shard, owner)
+        let mut state = lock(&self.state);
+        if let Some(now) = self.now() {
+            state.check_free(shard, owner, now)?;
+        }
+        state.open_shard(shard, owner)
+    }
+
+    fn cluster(&mut self) -> Option<&mut dyn Cluster> {
+        self.clock.is_some().then_some(self as &mut dyn Cluster)
     }
 
     fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {
         self.check_going()?;
         let mut state = lock(&self.state);
-        let verdicts = state.fence(group);
+        let verdicts = state.fence(group, self.now());
         if !verdicts.contains(&Verdict::Durable) {
             return Ok(verdicts);
         }
@@ -109,7 +127,7 @@ impl Store for MemoryStore {
     fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
         self.check_going()?;
         let mut state = lock(&self.state);
-        if !state.owns(flush.shard, flush.epoch) {
+        if !state.owns(flush.shard, flush.epoch, self.now()) {
             return Ok(Verdict::Stale);
         }
         self.counts.write();

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace, Record};
-use abide_kernel::{LetterId, Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Timestamp};
+use abide_kernel::{LetterId, Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Str, Timestamp};
 
 use super::faults::Script;
 use crate::row::RawRow;
-use crate::{DeadLetterItem, Due, Fault, FaultKind, Opened, ReadyPage, Scanned, StoredRun, Verdict, journal, record};
+use crate::{
+    DeadLetterItem, Due, Fault, FaultKind, Living, Opened, ReadyPage, Scanned, StoredRun, Verdict, journal, record,
+};
 
 #[derive(Clone, Debug)]
 pub(super) struct State {
@@ -25,13 +27,16 @@ pub(super) struct State {
     pub(super) dead: Vec<DeadLetterItem>,
     /// How many envelopes were ever set aside.
     letters: u64,
+    /// Nodes that share the store, by process, and when their leases end.
+    pub(super) members: BTreeMap<Str, Living>,
     pub(super) script: Script,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ShardState {
-    epoch: ShardEpoch,
-    owner: String,
+    pub(super) epoch: ShardEpoch,
+    /// Who took it last and has not released it.
+    pub(super) owner: Option<Str>,
     pub(super) watermark: Seq,
     /// The row at position `n` stands at index `n - 1`.
     pub(super) rows: Vec<RawRow>,
@@ -62,6 +67,7 @@ impl State {
             cursors: BTreeMap::new(),
             dead: Vec::new(),
             letters: 0,
+            members: BTreeMap::new(),
             script: Script::default(),
         }
     }
@@ -74,7 +80,7 @@ impl State {
         };
         journal::check_end(shard, state.head(), state.watermark)?;
         state.epoch.0 += 1;
-        owner.clone_into(&mut state.owner);
+        state.owner = Some(owner.into());
         let mut opened = Opened {
             epoch: state.epoch,
             head: state.head(),
@@ -95,18 +101,22 @@ impl State {
         Ok(opened)
     }
 
-    pub(super) fn owns(&self, shard: ShardId, epoch: ShardEpoch) -> bool {
+    /// Whether a shard is owned under this epoch; where nodes share the store, by one whose lease has not ended `now`.
+    pub(super) fn owns(&self, shard: ShardId, epoch: ShardEpoch, now: Option<Timestamp>) -> bool {
         let found = self.shards.get(usize::from(shard.0));
-        found.is_some_and(|state| state.epoch == epoch && epoch.0 > 0)
+        found.is_some_and(|state| state.epoch == epoch && epoch.0 > 0 && self.is_served(state, now))
     }
 
     /// Which batches of a group may follow. A later batch of a shard follows the earlier ones of the group.
-    pub(super) fn fence(&self, group: &[Batch]) -> Vec<Verdict> {
+    pub(super) fn fence(&self, group: &[Batch], now: Option<Timestamp>) -> Vec<Verdict> {
         let mut heads = BTreeMap::new();
         let judge = |batch: &Batch| {
             let Some(state) = self.shards.get(usize::from(batch.shard.0)) else {
                 return Verdict::Stale;
             };
+            if !self.is_served(state, now) {
+                return Verdict::Stale;
+            }
             let head = heads.entry(batch.shard).or_insert(state.head());
             let verdict = journal::fence(batch, state.epoch, *head);
             if let (Verdict::Durable, Some(last)) = (verdict, batch.rows.last()) {
@@ -139,6 +149,8 @@ impl State {
         self.dead.retain(|item| settled().all(|letter| *letter != item.id));
         for batch in accepted() {
             let state = &mut self.shards[usize::from(batch.shard.0)];
+            let owner = state.owner.clone().unwrap_or_default();
+            let node = self.members.get(&owner).map_or(&*owner, |living| &*living.member.node).to_owned();
             for row in &batch.rows {
                 let raw = RawRow::of(batch.shard, row);
                 bytes += raw.facts.len();
@@ -151,7 +163,7 @@ impl State {
                 self.dead.push(DeadLetterItem {
                     id: LetterId(self.letters),
                     at,
-                    node: state.owner.clone(),
+                    node: node.clone(),
                     dead: dead.clone(),
                 });
             }
@@ -326,7 +338,7 @@ impl Indexed {
     fn raw(&self) -> record::RawRecord {
         let record = &self.record;
         let (line, place) = record.ready.as_ref().map(|(line, place)| (line.clone(), place)).unzip();
-        let owned = |text: &Option<abide_kernel::Str>| text.as_ref().map(ToString::to_string);
+        let owned = |text: &Option<Str>| text.as_ref().map(ToString::to_string);
         record::RawRecord {
             run: record.run,
             shard: self.shard.0,

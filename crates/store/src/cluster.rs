@@ -1,0 +1,92 @@
+//! Membership: several nodes share a store, and the store knows who lives and who serves what.
+//!
+//! A node that lives has a lease, and renews it before it ends. A shard belongs to one node, or to none; its ownership
+//! changes only when another node takes it, which bumps its epoch and refuses every write of the one before. A shard may
+//! be taken from nobody, from oneself, and from a node whose lease has ended by the store's own clock.
+
+use std::time::Duration;
+
+use abide_kernel::{ShardEpoch, ShardId, Str, Timestamp};
+
+use crate::Fault;
+
+/// A node, as it enters a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// This life of the node: no two processes share one.
+    pub process: Str,
+    /// The node's name, for people.
+    pub node: Str,
+    /// Where other nodes reach it.
+    pub address: Str,
+    /// Whether it wants no shards: it is about to leave.
+    pub draining: bool,
+}
+
+/// A node that lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Living {
+    /// Who.
+    pub member: Member,
+    /// When its lease ends, by the store's clock.
+    pub until: Timestamp,
+}
+
+/// A shard and its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// Which shard.
+    pub shard: ShardId,
+    /// Its ownership.
+    pub epoch: ShardEpoch,
+    /// The process that took it last and has not released it, living or not.
+    pub owner: Option<Str>,
+}
+
+/// Who lives, and who owns what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// The instant of this, by the store's clock.
+    pub now: Timestamp,
+    /// Nodes whose leases have not ended, by process.
+    pub living: Vec<Living>,
+    /// Every shard, in order.
+    pub shards: Vec<Owned>,
+}
+
+impl Membership {
+    /// The node that serves a shard, if one does.
+    #[must_use]
+    pub fn owner(&self, shard: ShardId) -> Option<&Living> {
+        let owner = self.shards.get(usize::from(shard.0))?.owner.as_ref()?;
+        self.living.iter().find(|living| living.member.process == *owner)
+    }
+
+    /// Whether a shard may be taken: it belongs to nobody who lives.
+    #[must_use]
+    pub fn is_free(&self, shard: ShardId) -> bool {
+        self.owner(shard).is_none()
+    }
+}
+
+/// What several nodes need of a store they share. A store for one owner at a time has none of it.
+pub trait Cluster {
+    /// Says that the node lives until `lease` from now, by the store's clock, and tells who lives and who owns what.
+    /// Members whose leases ended long ago may be forgotten.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn renew(&mut self, member: &Member, lease: Duration) -> Result<Membership, Fault>;
+
+    /// Gives up a shard, so that another may take it at once. Nothing happens if it is not owned under this epoch.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn release(&mut self, shard: ShardId, epoch: ShardEpoch) -> Result<(), Fault>;
+
+    /// The node is going: its lease ends now, and what it owned is free.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn leave(&mut self, process: &str) -> Result<(), Fault>;
+}
