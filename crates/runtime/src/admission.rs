@@ -68,7 +68,7 @@ impl Shared {
         slot: Slot,
         command: Command,
     ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
-        let now = self.clock.now();
+        let now = self.now();
         let watched = match &command {
             Command::Watch { run } | Command::Update { run, told: Told::Answered, .. } => Some(*run),
             _ => None,
@@ -108,7 +108,7 @@ impl Shared {
         &self,
         commands: Vec<(Slot, Command)>,
     ) -> impl Future<Output = Result<Vec<Answer>, Unanswered>> + use<> {
-        let now = self.clock.now();
+        let now = self.now();
         let mut core = self.core.lock();
         let receivers: Vec<_> = commands.into_iter().map(|(slot, command)| core.submit(now, slot, command).1).collect();
         let rouse = self.needs_driver(&core);

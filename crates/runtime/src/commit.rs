@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use abide_kernel::shard::{Answer, Batch, Flush, Load, Loaded};
-use abide_kernel::{Refusal, RunId, ShardId, Timestamp, limits};
+use abide_kernel::{Refusal, RunId, Shard, ShardId, Timestamp, limits};
 use abide_store::{Fault, FaultKind, Store, StoredRun, Verdict};
 use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
@@ -11,6 +11,8 @@ use tokio::sync::oneshot;
 use crate::core::Core;
 use crate::dispatch::Hint;
 use crate::driver::Shared;
+use crate::link::Letter;
+use crate::membership::tell_unknown;
 use crate::points;
 
 /// How long index rows may be behind while the engine is busy: what must be folded after a crash stays bounded.
@@ -66,42 +68,53 @@ impl Shared {
         releasing: Releasing,
         hints: &mut Vec<Hint>,
     ) -> Turn {
+        let renewed = self.renew_if_due(store);
+        if self.append_gathered(store, flush_now, releasing, hints) || renewed { Turn::Worked } else { Turn::Idle }
+    }
+
+    /// Loads what is wanted, appends what is gathered and writes index rows if it is time. Whether there was anything to
+    /// do.
+    pub(crate) fn append_gathered(
+        &self,
+        store: &mut dyn Store,
+        flush_now: bool,
+        releasing: Releasing,
+        hints: &mut Vec<Hint>,
+    ) -> bool {
         let loaded = self.load_all(store);
         let (batches, flushes) = {
             let mut core = self.core.lock();
-            if let Some(bug) = core.shards.iter().find_map(|shard| shard.bug().map(str::to_owned)) {
+            let bug = core.served().find_map(|shard| shard.bug().map(str::to_owned));
+            if let Some(bug) = bug {
                 drop(core);
                 tracing::error!(%bug, "an invariant does not hold; nothing was written, the shards are opened anew");
                 self.reopen(store, "an invariant does not hold");
-                return Turn::Worked;
+                return true;
             }
-            let flush =
-                flush_now || core.behind() >= self.flush_runs || core.is_far_behind(self.clock.now(), FLUSH_AGE_MS);
+            let flush = flush_now || core.behind() >= self.flush_runs || core.is_far_behind(self.now(), FLUSH_AGE_MS);
             core.seal(flush)
         };
         if batches.is_empty() && flushes.is_empty() {
-            return if loaded { Turn::Worked } else { Turn::Idle };
+            return loaded;
         }
         points::reach("sealed");
         if points::acknowledges_early() && !batches.is_empty() {
             self.appended(batches.clone(), Releasing::Here, hints);
             if store.append(&batches).is_err() {
-                return Turn::Idle;
+                return false;
             }
         } else if !batches.is_empty() {
             match store.append(&batches) {
-                Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Durable) => {
+                Ok(verdicts) => {
                     // What a flush sends out of memory must have been let out.
                     let releasing = if flushes.is_empty() { releasing } else { Releasing::Here };
-                    self.appended(batches, releasing, hints);
-                }
-                Ok(_) => {
-                    self.reopen(store, "another process took a shard over");
-                    return Turn::Worked;
+                    if !self.judged(store, batches, &verdicts, releasing, hints) {
+                        return true;
+                    }
                 }
                 Err(fault) => {
                     self.append_failed(store, &fault);
-                    return Turn::Worked;
+                    return true;
                 }
             }
         }
@@ -110,7 +123,48 @@ impl Shared {
                 break;
             }
         }
-        Turn::Worked
+        true
+    }
+
+    /// What was appended leaves; a shard that another has taken goes. Whether the shards are what they were.
+    fn judged(
+        &self,
+        store: &mut dyn Store,
+        batches: Vec<Batch>,
+        verdicts: &[Verdict],
+        releasing: Releasing,
+        hints: &mut Vec<Hint>,
+    ) -> bool {
+        if verdicts.iter().all(|verdict| *verdict == Verdict::Durable) {
+            self.appended(batches, releasing, hints);
+            return true;
+        }
+        let stale: Vec<ShardId> = batches
+            .iter()
+            .zip(verdicts)
+            .filter(|(_, verdict)| **verdict == Verdict::Stale)
+            .map(|(batch, _)| batch.shard)
+            .collect();
+        let durable = batches.into_iter().filter(|batch| !stale.contains(&batch.shard)).collect();
+        self.appended(durable, Releasing::Here, hints);
+        self.lose(store, &stale);
+        false
+    }
+
+    /// Shards turned out to be another's. A store with one owner at a time was opened by another process, and back.
+    fn lose(&self, store: &mut dyn Store, shards: &[ShardId]) {
+        let mut told = Vec::new();
+        {
+            let mut core = self.core.lock();
+            let now = self.now();
+            if core.ring.is_some() {
+                shards.iter().for_each(|id| core.drop_shard(now, *id, &mut told));
+            } else {
+                drop(core);
+                self.reopen(store, "another process took a shard over");
+            }
+        }
+        tell_unknown(told);
     }
 
     /// Writes index rows. Whether they were written: if not, the shards are not what they were.
@@ -118,11 +172,14 @@ impl Shared {
         match store.flush(flush) {
             Ok(Verdict::Durable) => {
                 points::reach("flushed");
-                self.core.lock().shards[usize::from(flush.shard.0)].flushed();
+                let mut core = self.core.lock();
+                if let Some(shard) = core.at(flush.shard).filter(|shard| shard.epoch() == flush.epoch) {
+                    shard.flushed();
+                }
                 true
             }
             Ok(Verdict::Stale) => {
-                self.reopen(store, "another process took a shard over");
+                self.lose(store, &[flush.shard]);
                 false
             }
             Err(fault) => {
@@ -151,7 +208,7 @@ impl Shared {
 
     /// What became durable leaves: answers to callers, attempts to workers, envelopes to shards. Whether anything did.
     fn let_out(&self, mut core: MutexGuard<'_, Core>, hints: &mut Vec<Hint>) -> bool {
-        let now = self.clock.now();
+        let now = self.now();
         let mut outputs = Vec::new();
         let mut answers = Vec::new();
         let mut jobs = Vec::new();
@@ -160,8 +217,10 @@ impl Shared {
             core.last_change = now;
             core.behind_since.get_or_insert(now);
             while let Some(batch) = core.durable.pop_front() {
-                let index = usize::from(batch.shard.0);
-                core.shards[index].durable(now, batch);
+                // One that left meanwhile has told everybody, and what was appended is found by whoever opens it next.
+                if let Some(shard) = core.at(batch.shard).filter(|shard| shard.epoch() == batch.epoch) {
+                    shard.durable(now, batch);
+                }
             }
         }
         core.drain_outputs(&mut outputs);
@@ -187,6 +246,7 @@ impl Shared {
         let mut any = false;
         loop {
             let loads = self.core.lock().take_loads();
+            any |= self.fetch_mail(store);
             if loads.is_empty() {
                 return any;
             }
@@ -197,35 +257,66 @@ impl Shared {
                     return true;
                 }
             }
-            let now = self.clock.now();
+            let now = self.now();
             self.core.lock().fill(now);
         }
     }
 
-    fn load(&self, store: &mut dyn Store, shard: ShardId, load: Load) -> Result<(), Fault> {
-        let index = usize::from(shard.0);
+    fn load(&self, store: &mut dyn Store, id: ShardId, load: Load) -> Result<(), Fault> {
         match load {
             Load::Run(run) => {
                 let loaded = self.read_loaded(store, run)?;
-                self.core.lock().shards[index].loaded_run(self.clock.now(), run, loaded);
+                self.with_shard(id, |shard, now| shard.loaded_run(now, run, loaded));
             }
             Load::Key(identity) => {
                 let holder = match store.read_key(&identity)? {
                     Some(run) => Some((run, self.read_loaded(store, run)?)),
                     None => None,
                 };
-                self.core.lock().shards[index].loaded_key(self.clock.now(), &identity, holder);
+                self.with_shard(id, |shard, now| shard.loaded_key(now, &identity, holder));
             }
             Load::Due { from } => {
-                let due = store.read_due(shard, from, limits::DUE_WINDOW_MAX)?;
-                self.core.lock().shards[index].loaded_due(self.clock.now(), &due.entries, due.more_from);
+                let due = store.read_due(id, from, limits::DUE_WINDOW_MAX)?;
+                self.with_shard(id, |shard, now| shard.loaded_due(now, &due.entries, due.more_from));
             }
             Load::Ready { line, after, now } => {
-                let (runs, last) = self.read_waiting(store, shard, &line, Some(after), now)?;
-                self.core.lock().shards[index].loaded_ready(self.clock.now(), &line, runs, last);
+                let (runs, last) = self.read_waiting(store, id, &line, Some(after), now)?;
+                self.with_shard(id, |shard, now| shard.loaded_ready(now, &line, runs, last));
             }
         }
         Ok(())
+    }
+
+    /// Tells a shard what was read for it, if it is still served here.
+    fn with_shard(&self, id: ShardId, tell: impl FnOnce(&mut Shard, Timestamp)) {
+        let now = self.now();
+        if let Some(shard) = self.core.lock().at(id) {
+            tell(shard, now);
+        }
+    }
+
+    /// Fetches envelopes that others sent to shards here. Whether there were any.
+    fn fetch_mail(&self, store: &mut dyn Store) -> bool {
+        let mail = match &mut self.core.lock().ring {
+            Some(ring) if !ring.mail.is_empty() => std::mem::take(&mut ring.mail),
+            _ => return false,
+        };
+        for (id, told) in mail {
+            let envelopes = match store.read_envelopes(id, usize::MAX / 2) {
+                Ok(envelopes) => envelopes,
+                Err(fault) => {
+                    self.append_failed(store, &fault);
+                    return true;
+                }
+            };
+            self.with_shard(id, |shard, now| envelopes.into_iter().for_each(|envelope| shard.receive(now, envelope)));
+            let core = self.core.lock();
+            if let Some(ring) = &core.ring {
+                told.into_iter().for_each(|(member, mail)| ring.send(&member, Letter::Fetched(vec![mail])));
+            }
+        }
+        self.core.lock().fill(self.now());
+        true
     }
 
     /// A run as a shard that asked for it is told.
@@ -249,6 +340,10 @@ impl Shared {
     fn reopen(&self, store: &mut dyn Store, why: &str) {
         // Of the old shards, what is durable leaves before they go. The notifier does without: the store is held.
         self.let_out(self.core.lock(), &mut Vec::new());
+        if self.core.lock().ring.is_some() {
+            self.reopen_served(store, why);
+            return;
+        }
         // Everybody waits for the lock meanwhile, which is not what the watchdog looks for.
         self.role.set_recovering(true);
         let mut core = self.core.lock();
@@ -267,6 +362,28 @@ impl Shared {
         }
     }
 
+    /// Where nodes share the store: the shards that are served here are taken anew, unless others have taken them.
+    fn reopen_served(&self, store: &mut dyn Store, why: &str) {
+        let mut told = Vec::new();
+        let served: Vec<ShardId> = {
+            let mut core = self.core.lock();
+            let now = self.now();
+            let served: Vec<ShardId> = core.served().map(Shard::id).collect();
+            served.iter().for_each(|id| core.drop_shard(now, *id, &mut told));
+            served
+        };
+        tell_unknown(told);
+        if let Err(fault) = self.take_all(store, &served) {
+            match fault.kind {
+                FaultKind::Refused | FaultKind::Unknown | FaultKind::Held => {
+                    tracing::warn!(%fault, why, "the shards could not be taken anew; they are with the next renewal");
+                }
+                FaultKind::Fatal | FaultKind::Corrupt { .. } | FaultKind::Unusable => self.close(&fault.message),
+            }
+        }
+        self.reroute();
+    }
+
     /// Takes no more commands, and tells everybody who waits.
     pub(crate) fn close(&self, reason: &str) {
         self.let_out(self.core.lock(), &mut Vec::new());
@@ -282,7 +399,8 @@ impl Shared {
         self.attempt_ended.notify_waiters();
     }
 
+    /// The current instant: the clock's, or the store's where nodes share it.
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+        Timestamp(self.clock.now().0 + self.offset.load(Ordering::Acquire))
     }
 }

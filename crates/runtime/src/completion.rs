@@ -7,7 +7,6 @@ use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::{ClaimId, ErrorInfo, Outcome, mix};
 
-use crate::core::NOBODY;
 use crate::driver::Shared;
 use crate::points;
 use crate::program::Verdict;
@@ -21,8 +20,8 @@ impl Shared {
         let command = self.command(claim, retries, verdict);
         let now = self.now();
         let mut core = self.core.lock();
-        if let Some(command) = command.filter(|_| core.closed.is_none()) {
-            core.shard(claim.run.slot()).submit(now, NOBODY, command);
+        if let Some(command) = command {
+            core.put_quietly(now, claim.run.slot(), command);
         }
         core.finished(claim);
         core.fill(now);
@@ -43,7 +42,7 @@ impl Shared {
             if let Job::Fresh(dispatch, _) = job {
                 let command = Command::GiveBack { claim: dispatch.claim, token: self.token };
                 let now = self.now();
-                self.core.lock().shard(dispatch.claim.run.slot()).submit(now, NOBODY, command);
+                self.core.lock().put_quietly(now, dispatch.claim.run.slot(), command);
             }
         }
     }

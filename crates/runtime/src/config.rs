@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use abide_kernel::Str;
 use abide_kernel::limits::DEFINITION_WAIT_MS_DEFAULT;
 use abide_kernel::shard::Rules;
+use abide_store::Member;
 
+use crate::link::{Link, NoLink};
+use crate::ring::Ring;
 use crate::{Clock, Entropy, Notifier, Observer, Program};
 
 /// How an engine behaves. The defaults suit a process of its own.
@@ -37,7 +41,43 @@ pub struct Config {
     pub flush_runs: usize,
     /// How long the engine must be quiet before index rows are written.
     pub flush_quiet: Duration,
+    /// How it shares its store with other nodes, where the store can be shared.
+    pub sharing: Sharing,
 }
+
+/// How a node shares a store with others.
+#[derive(Clone)]
+pub struct Sharing {
+    /// How long the node is believed to live after it last said so. Its shards are taken over after that.
+    pub lease: Duration,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// How letters travel to them.
+    pub link: Arc<dyn Link>,
+}
+
+impl Default for Sharing {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(10), address: String::new(), link: NoLink::shared() }
+    }
+}
+
+impl Config {
+    /// The node's place among those that share its store.
+    pub(crate) fn ring(&self, process: &Str) -> Ring {
+        let member = Member {
+            process: process.clone(),
+            node: self.node.as_str().into(),
+            address: self.sharing.address.as_str().into(),
+            draining: false,
+        };
+        let lease_ms = u64::try_from(self.sharing.lease.as_millis()).unwrap_or(u64::MAX).max(NODE_LEASE_MS_MIN);
+        Ring::new(member, self.sharing.link.clone(), lease_ms)
+    }
+}
+
+/// A shorter lease would be lost to any pause.
+const NODE_LEASE_MS_MIN: u64 = 100;
 
 /// Workers for one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +103,7 @@ impl Default for Config {
             entropy: Entropy::System,
             flush_runs: 4_096,
             flush_quiet: Duration::from_millis(200),
+            sharing: Sharing::default(),
         }
     }
 }

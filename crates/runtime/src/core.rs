@@ -6,20 +6,25 @@ use std::sync::Arc;
 use abide_kernel::explain::Surroundings;
 use abide_kernel::shard::{Answer, Batch, Command, Flush, Load, Output, Rules, Throttle, Ticket, WorkerId};
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{ClaimId, Refusal, RunId, Shard, ShardId, ShardMap, Slot, Timestamp, TokenHash};
+use abide_kernel::{ClaimId, Refusal, RunId, Shard, ShardId, ShardMap, Slot, Str, Timestamp, TokenHash};
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
+use crate::link::unknown;
 use crate::program::{News, Program};
+use crate::ring::Ring;
 
 /// Shards, pools and those who wait for answers.
 pub(crate) struct Core {
     pub(crate) map: ShardMap,
-    pub(crate) shards: Vec<Shard>,
+    /// By number; `None` where another node serves it, or nobody.
+    pub(crate) shards: Vec<Option<Shard>>,
+    /// The others, if nodes share the store.
+    pub(crate) ring: Option<Ring>,
     pub(crate) pools: Vec<PoolState>,
     /// Caps and rates, over all shards.
     pub(crate) throttle: Throttle,
-    pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Answer>>,
+    pub(crate) waiters: HashMap<Ticket, Waiting>,
     pub(crate) next_ticket: u64,
     pub(crate) executing: HashMap<ClaimId, Executing>,
     /// Which shard is asked first for work; it moves on, so that none is favoured.
@@ -40,9 +45,28 @@ pub(crate) struct Core {
 pub(crate) struct PoolState {
     pub(crate) capacity: usize,
     pub(crate) running: usize,
-    /// The pool as each shard knows it.
-    pub(crate) workers: Vec<WorkerId>,
 }
+
+/// Someone who waits for an answer.
+pub(crate) enum Waiter {
+    /// A caller here.
+    Here(oneshot::Sender<Answer>),
+    /// Another node, which asked under a number.
+    There { process: Str, id: u64 },
+    /// An attempt here, whose claim is kept in a shard elsewhere.
+    Beat(ClaimId),
+    /// Nobody; but it must arrive.
+    Nobody,
+}
+
+/// A waiter, and what was asked, if it may be asked again elsewhere.
+pub(crate) struct Waiting {
+    pub(crate) waiter: Waiter,
+    again: Again,
+}
+
+/// What was asked, if it may be asked again.
+pub(crate) type Again = Option<(Slot, Box<Command>)>;
 
 /// An attempt that a local worker executes.
 pub(crate) struct Executing {
@@ -79,8 +103,9 @@ pub(crate) const NOBODY: Ticket = Ticket(0);
 impl Core {
     pub(crate) fn new(map: ShardMap, limits: &Rules) -> Self {
         Self {
+            shards: map.all().map(|_| None).collect(),
             map,
-            shards: Vec::new(),
+            ring: None,
             pools: Vec::new(),
             throttle: Throttle::new(limits),
             waiters: HashMap::new(),
@@ -96,9 +121,24 @@ impl Core {
         }
     }
 
-    pub(crate) fn shard(&mut self, slot: Slot) -> &mut Shard {
-        let home = self.map.home(slot);
-        &mut self.shards[usize::from(home.0)]
+    /// The shards that are served here.
+    pub(crate) fn served(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().flatten()
+    }
+
+    pub(crate) fn served_mut(&mut self) -> impl Iterator<Item = &mut Shard> {
+        self.shards.iter_mut().flatten()
+    }
+
+    /// A shard that is served here, by its number.
+    pub(crate) fn at(&mut self, id: ShardId) -> Option<&mut Shard> {
+        self.shards.get_mut(usize::from(id.0))?.as_mut()
+    }
+
+    /// Whether a shard is served here, which takes a lease where nodes share the store.
+    pub(crate) fn serves(&self, now: Timestamp, id: ShardId) -> bool {
+        let in_time = self.ring.as_ref().is_none_or(|ring| now < ring.serves_until);
+        in_time && self.shards.get(usize::from(id.0)).is_some_and(Option::is_some)
     }
 
     /// Gives a command to its shard; the answer comes by the receiver once it may leave.
@@ -109,26 +149,71 @@ impl Core {
         command: Command,
     ) -> (Ticket, oneshot::Receiver<Answer>) {
         let (sender, receiver) = oneshot::channel();
+        (self.put(now, slot, command, Waiter::Here(sender)), receiver)
+    }
+
+    /// Gives a command to its shard, for someone who waits.
+    pub(crate) fn put(&mut self, now: Timestamp, slot: Slot, command: Command, waiter: Waiter) -> Ticket {
         if let Some(reason) = &self.closed {
-            // The receiver is at hand, so that this cannot fail.
-            let _ = sender.send(Answer::Refused(Refusal::Closed { reason: reason.clone() }));
-            return (NOBODY, receiver);
+            if let Waiter::Here(sender) = waiter {
+                // The receiver is at hand, so that this cannot fail.
+                let _ = sender.send(Answer::Refused(Refusal::Closed { reason: reason.clone() }));
+            }
+            return NOBODY;
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.waiters.insert(ticket, sender);
-        self.shard(slot).submit(now, ticket, command);
+        self.place(now, ticket, slot, command, waiter);
+        ticket
+    }
+
+    /// Gives a command to its shard here, or keeps it for whoever serves the shard.
+    pub(crate) fn place(&mut self, now: Timestamp, ticket: Ticket, slot: Slot, command: Command, waiter: Waiter) {
+        let home = self.map.home(slot);
+        let serves = self.serves(now, home);
+        let Some(shard) = self.shards[usize::from(home.0)].as_mut().filter(|_| serves) else {
+            self.forward(now, ticket, slot, command, waiter);
+            return;
+        };
+        let again = self.ring.is_some() && command.is_repeatable();
+        let again = again.then(|| (slot, Box::new(command.clone())));
+        self.waiters.insert(ticket, Waiting { waiter, again });
+        shard.submit(now, ticket, command);
         self.fill(now);
-        (ticket, receiver)
+    }
+
+    /// Gives a command to its shard that nobody waits for.
+    pub(crate) fn put_quietly(&mut self, now: Timestamp, slot: Slot, command: Command) {
+        let home = self.map.home(slot);
+        if self.closed.is_some() {
+            return;
+        }
+        if self.serves(now, home)
+            && let Some(shard) = self.at(home)
+        {
+            shard.submit(now, NOBODY, command);
+        } else {
+            self.put(now, slot, command, Waiter::Nobody);
+        }
+    }
+
+    /// Takes whoever waits under a ticket, and what they asked if it may be asked again.
+    pub(crate) fn take_waiting(&mut self, ticket: Ticket) -> Option<(Waiter, Again)> {
+        let Waiting { waiter, again } = self.waiters.remove(&ticket)?;
+        Some((waiter, again))
     }
 
     /// Forgets one who waited for a run's end; nothing is left of one who was told.
-    pub(crate) fn unwatch(&mut self, run: RunId, ticket: Ticket) -> Option<oneshot::Sender<Answer>> {
-        let waiter = self.waiters.remove(&ticket)?;
-        if self.closed.is_none() {
-            self.shard(run.slot()).unwatch(run, ticket);
+    pub(crate) fn unwatch(&mut self, run: RunId, ticket: Ticket) -> Option<Waiter> {
+        if let Some(waiter) = self.ring.as_mut().and_then(|ring| ring.forget(ticket)) {
+            return Some(waiter);
         }
-        Some(waiter)
+        let waiting = self.waiters.remove(&ticket)?;
+        let home = self.map.home(run.slot());
+        if let Some(shard) = self.at(home) {
+            shard.unwatch(run, ticket);
+        }
+        Some(waiting.waiter)
     }
 
     /// Lets free workers claim what is ready, so that the claims ride in the batch that is being gathered.
@@ -140,15 +225,22 @@ impl Core {
         if !self.throttle.is_empty() {
             self.report();
         }
+        // A node whose lease is over claims nothing: what it would hand out may be another's by now.
+        if self.ring.as_ref().is_some_and(|ring| now >= ring.serves_until) {
+            return;
+        }
         let shards = self.shards.len();
-        for pool in &mut self.pools {
+        for (number, pool) in self.pools.iter_mut().enumerate() {
             for turn in 0..shards {
-                let free = pool.capacity - pool.running;
+                let free = pool.capacity.saturating_sub(pool.running);
                 if free == 0 {
                     break;
                 }
-                let index = (self.first_shard + turn) % shards;
-                pool.running += self.shards[index].claim(now, pool.workers[index], free, &mut self.throttle);
+                // Pools join each shard in the same order, so that a pool's number is its worker's.
+                let worker = WorkerId(number as u32);
+                if let Some(shard) = &mut self.shards[(self.first_shard + turn) % shards] {
+                    pool.running += shard.claim(now, worker, free, &mut self.throttle);
+                }
             }
         }
         if shards > 1 {
@@ -158,7 +250,7 @@ impl Core {
 
     /// Every shard tells the throttle what began and what ended: room made in one of them is room for all.
     fn report(&mut self) {
-        for shard in &mut self.shards {
+        for shard in self.shards.iter_mut().flatten() {
             shard.report(&mut self.throttle);
         }
     }
@@ -167,7 +259,8 @@ impl Core {
     pub(crate) fn surroundings(&mut self, run: RunId) -> Surroundings {
         self.report();
         let home = self.map.home(run.slot());
-        self.shards[usize::from(home.0)].surroundings(run, &self.throttle)
+        let shard = self.shards[usize::from(home.0)].as_ref();
+        shard.map(|shard| shard.surroundings(run, &self.throttle)).unwrap_or_default()
     }
 
     /// How many attempts local workers have claimed, begun or not.
@@ -177,12 +270,13 @@ impl Core {
 
     /// How many attempts an engine that stops waits for: without a store, only those that have begun.
     pub(crate) fn unfinished(&self) -> usize {
-        if self.closed.is_some() { self.executing.len() } else { self.running() }
+        let unheard = self.ring.as_ref().map_or(0, Ring::unheard);
+        if self.closed.is_some() { self.executing.len() } else { self.running() + unheard }
     }
 
     /// Lets everything happen that is due.
     pub(crate) fn tick(&mut self, now: Timestamp) {
-        for shard in &mut self.shards {
+        for shard in self.served_mut() {
             if shard.next_wake().is_some_and(|at| at <= now) {
                 shard.tick(now);
             }
@@ -191,23 +285,28 @@ impl Core {
     }
 
     /// When the next deadline of any shard is, or a rate lets somebody begin.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.served().filter_map(Shard::next_wake).chain(self.throttle.next_wake()).min()
+    }
+
+    /// The same, or when something is to be said to other nodes or to the store.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
-        self.shards.iter().filter_map(Shard::next_wake).chain(self.throttle.next_wake()).min()
+        self.next_due().into_iter().chain(self.ring.as_ref().map(Ring::next_wake)).min()
     }
 
     /// How many rows wait to be sealed.
     pub(crate) fn gathered(&self) -> usize {
-        self.shards.iter().map(Shard::gathered).sum()
+        self.served().map(Shard::gathered).sum()
     }
 
     /// Whether a shard has something to append.
     pub(crate) fn wants_append(&self) -> bool {
-        self.shards.iter().any(Shard::wants_append)
+        self.served().any(Shard::wants_append)
     }
 
     /// How many runs have index rows that are behind.
     pub(crate) fn behind(&self) -> usize {
-        self.shards.iter().map(Shard::behind).sum()
+        self.served().map(Shard::behind).sum()
     }
 
     /// Whether index rows have been behind for so long, however busy the engine is.
@@ -219,18 +318,30 @@ impl Core {
     pub(crate) fn close(&mut self, reason: &str) -> Vec<oneshot::Sender<Answer>> {
         self.closed.get_or_insert_with(|| reason.to_owned());
         self.draining = true;
-        for shard in &mut self.shards {
+        for shard in self.served_mut() {
             // What was gathered will never be appended.
             drop(shard.seal());
         }
-        self.waiters.drain().map(|(_, waiter)| waiter).collect()
+        let mut told = Vec::new();
+        let mut waiting: Vec<(Ticket, Waiting)> = std::mem::take(&mut self.waiters).into_iter().collect();
+        waiting.sort_by_key(|(ticket, _)| *ticket);
+        let waiting = waiting.into_iter().map(|(_, waiting)| waiting.waiter);
+        let forwarded = self.ring.as_mut().map(Ring::take_forwards).unwrap_or_default();
+        for waiter in waiting.chain(forwarded) {
+            match waiter {
+                Waiter::Here(sender) => told.push(sender),
+                Waiter::There { process, id } => self.answer_there(&process, id, unknown()),
+                Waiter::Beat(_) | Waiter::Nobody => {}
+            }
+        }
+        told
     }
 
     /// Takes what must be appended, and, if `flush` says so, the index rows that follow it.
     pub(crate) fn seal(&mut self, flush: bool) -> (Vec<Batch>, Vec<Flush>) {
         let mut batches = Vec::with_capacity(self.shards.len());
         let mut flushes = Vec::new();
-        for shard in &mut self.shards {
+        for shard in self.shards.iter_mut().flatten() {
             batches.extend(shard.seal());
             if flush {
                 self.behind_since = None;
@@ -242,12 +353,12 @@ impl Core {
 
     /// Whether something may leave now.
     pub(crate) fn has_outputs(&self) -> bool {
-        self.shards.iter().any(Shard::has_outputs)
+        self.served().any(Shard::has_outputs)
     }
 
     /// Takes what may leave now.
     pub(crate) fn drain_outputs(&mut self, into: &mut Vec<Output>) {
-        for shard in &mut self.shards {
+        for shard in self.served_mut() {
             shard.drain_outputs(into);
         }
     }
@@ -255,7 +366,7 @@ impl Core {
     /// Takes what must be loaded.
     pub(crate) fn take_loads(&mut self) -> Vec<(ShardId, Load)> {
         let mut loads = Vec::new();
-        for shard in &mut self.shards {
+        for shard in self.served_mut() {
             let id = shard.id();
             loads.extend(shard.take_loads().into_iter().map(|load| (id, load)));
         }
@@ -286,7 +397,14 @@ impl Core {
             .collect();
         claims.sort();
         for claim in claims {
-            self.shard(claim.run.slot()).submit(now, NOBODY, Command::Heartbeat { claim, token });
+            let slot = claim.run.slot();
+            let home = self.map.home(slot);
+            let command = Command::Heartbeat { claim, token };
+            if self.serves(now, home) {
+                self.put_quietly(now, slot, command);
+            } else {
+                self.put(now, slot, command, Waiter::Beat(claim));
+            }
         }
         self.next_beat = (!self.executing.is_empty()).then(|| now.after(lease_ms / 3));
     }

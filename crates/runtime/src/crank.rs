@@ -53,6 +53,23 @@ impl Crank {
         self.engine.shared.core.lock().closed.clone()
     }
 
+    /// Ends the engine in good order: its shards are handed over, where nodes share the store.
+    pub fn leave(&self) {
+        self.engine.shared.shut_down("the engine was stopped");
+    }
+
+    /// The next instant at which something happens by itself to a run, whatever the node has to say to others before.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.engine.shared.core.lock().next_due()
+    }
+
+    /// How many shards it serves.
+    #[must_use]
+    pub fn serves(&self) -> usize {
+        self.engine.shared.core.lock().served().count()
+    }
+
     /// Does one thing.
     pub fn turn(&self) -> Turned {
         let shared: &Arc<Shared> = &self.engine.shared;

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::core::{Core, Executing, NOBODY};
 use crate::driver::Shared;
+use crate::link::Letter;
 use crate::program::News;
 use crate::steps::Job;
 
@@ -21,7 +22,7 @@ pub(crate) type Hint = (RunId, Scheduled, Str);
 /// How many answers are told together.
 const ANSWERS_APART: usize = 4;
 
-fn tell(answers: Vec<Reply>) {
+pub(crate) fn tell(answers: Vec<Reply>) {
     for (waiter, answer) in answers {
         // Whoever asked may have gone; the fact stands all the same.
         let _ = waiter.send(answer);
@@ -44,9 +45,9 @@ impl Shared {
             match output {
                 Output::Answer(ticket, answer) => {
                     if ticket != NOBODY
-                        && let Some(waiter) = core.waiters.remove(&ticket)
+                        && let Some((waiter, _)) = core.take_waiting(ticket)
                     {
-                        answers.push((waiter, answer));
+                        core.reply(waiter, answer, answers);
                     }
                 }
                 Output::Dispatch(dispatch) => jobs.push(self.register(core, now, dispatch)),
@@ -58,17 +59,21 @@ impl Shared {
                 Output::Told { claim, id, op } => {
                     if let Some(executing) = core.executing.get(&claim) {
                         executing.news.tell(id, *op);
+                    } else if let (Some(member), Some(ring)) = (core.executed_elsewhere(claim), &core.ring) {
+                        ring.send(member, Letter::Told { claim, id, op });
                     }
                 }
                 Output::Scheduled { run, intent, queue } => hints.push((run, intent, queue)),
                 Output::Deliver(envelope) => {
-                    delivered = true;
-                    core.shards[usize::from(envelope.to.0)].receive(now, envelope);
+                    delivered |= core.deliver(now, envelope);
                 }
             }
         }
         if delivered {
             core.fill(now);
+        }
+        if let Some(ring) = &mut core.ring {
+            ring.send_news(now);
         }
     }
 
@@ -111,10 +116,7 @@ impl Shared {
             Ok(()) => {
                 let now = self.now();
                 let command = Command::Notified { run, cursor: intent.cursor, turn: intent.turn };
-                let mut core = self.core.lock();
-                if core.closed.is_none() {
-                    core.shard(run.slot()).submit(now, NOBODY, command);
-                }
+                self.core.lock().put_quietly(now, run.slot(), command);
             }
             Err(error) => tracing::warn!(%run, %error, "the notifier failed; the attempt stays claimable"),
         }

@@ -1,7 +1,7 @@
 //! The driver: the thread that turns the crank, and the engine as its owner sees it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) token: TokenHash,
     pub(crate) lease: Duration,
     pub(crate) clock: Clock,
+    /// What is added to the clock: the store's time, where nodes share it.
+    pub(crate) offset: AtomicI64,
     pub(crate) flush_runs: usize,
     flush_quiet: Duration,
     entropy: Entropy,
@@ -79,14 +81,17 @@ pub(crate) struct Shared {
 impl Shared {
     /// Opens the shards of `store`. Nothing happens yet.
     pub(crate) fn open(
-        store: Box<dyn Store>,
+        mut store: Box<dyn Store>,
         config: Config,
         handle: Handle,
         by_hand: bool,
     ) -> Result<Arc<Self>, OpenError> {
         let reader = store.reader()?;
-        let core = Core::new(store.map(), &config.limits);
+        let mut core = Core::new(store.map(), &config.limits);
         let (process, token) = identity(&config.entropy);
+        if store.cluster().is_some() {
+            core.ring = Some(config.ring(&process));
+        }
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
             reader: Mutex::new(reader),
@@ -107,6 +112,7 @@ impl Shared {
             token,
             lease: config.lease.max(Duration::from_millis(limits::LEASE_MS_MIN)),
             clock: config.clock,
+            offset: AtomicI64::new(0),
             flush_runs: config.flush_runs,
             flush_quiet: config.flush_quiet,
             entropy: config.entropy,
@@ -121,7 +127,14 @@ impl Shared {
         {
             let mut store = shared.store.lock();
             let mut core = shared.core.lock();
-            shared.open_shards(store.as_mut(), &mut core, &mut Vec::new())?;
+            if core.ring.is_some() {
+                core.pools = shared.empty_pools(&core);
+                drop(core);
+                shared.renew(store.as_mut())?;
+            } else {
+                shared.open_shards(store.as_mut(), &mut core, &mut Vec::new())?;
+                drop(core);
+            }
             shared.announce(store.as_mut());
         }
         Ok(shared)
@@ -267,6 +280,12 @@ impl Engine {
         self.shared.metrics()
     }
 
+    /// This life of the node: no two processes share one.
+    #[must_use]
+    pub fn process(&self) -> &Str {
+        &self.shared.process
+    }
+
     /// The definitions it can execute.
     #[must_use]
     pub fn definitions(&self) -> &[Definition] {
@@ -327,7 +346,7 @@ impl Shared {
     }
 
     /// Ends the threads and closes the store; a second call finds nothing to do.
-    fn shut_down(&self, reason: &str) {
+    pub(crate) fn shut_down(&self, reason: &str) {
         if self.stopping.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -362,6 +381,7 @@ impl Shared {
                 break;
             }
         }
+        self.leave(self.store.lock().as_mut());
         if let Err(fault) = self.store.lock().close() {
             tracing::warn!(%fault, "the store could not be closed in good order; nothing is lost");
         }
@@ -431,7 +451,7 @@ impl Shared {
         if core.wants_append() {
             return Some(self.flush_quiet);
         }
-        let quiet = Duration::from_millis(self.clock.now().since(core.last_change));
+        let quiet = Duration::from_millis(self.now().since(core.last_change));
         Some(self.flush_quiet.saturating_sub(quiet))
     }
 }

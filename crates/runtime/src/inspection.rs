@@ -117,7 +117,7 @@ impl Shared {
         let core = self.core.lock();
         Metrics {
             store,
-            resident_runs: core.shards.iter().map(abide_kernel::Shard::resident_runs).sum(),
+            resident_runs: core.served().map(abide_kernel::Shard::resident_runs).sum(),
             executing: core.executing.len(),
             behind: core.behind(),
         }

@@ -7,7 +7,8 @@ use abide_store::{Fault, FaultKind, Filter, Page, Store, StoredRun};
 
 use tokio::sync::oneshot;
 
-use crate::core::{Core, NOBODY, PoolState};
+use crate::config::Pool;
+use crate::core::{Core, NOBODY, PoolState, Waiter};
 use crate::driver::Shared;
 use crate::points;
 
@@ -28,37 +29,31 @@ impl Shared {
         core: &mut Core,
         unanswered: &mut Vec<oneshot::Sender<Answer>>,
     ) -> Result<(), Fault> {
-        for shard in core.shards.drain(..) {
-            unanswered.extend(shard.abandon().iter().filter_map(|ticket| core.waiters.remove(ticket)));
+        for shard in core.shards.iter_mut().filter_map(Option::take) {
+            let abandoned = shard.abandon().tickets.into_iter();
+            let waiting = abandoned.filter_map(|ticket| core.waiters.remove(&ticket));
+            unanswered.extend(waiting.filter_map(|waiting| match waiting.waiter {
+                Waiter::Here(sender) => Some(sender),
+                Waiter::There { .. } | Waiter::Beat(_) | Waiter::Nobody => None,
+            }));
         }
         core.throttle.forget_running();
-        core.pools = self
-            .pools
-            .iter()
-            .enumerate()
-            .map(|(pool, config)| {
-                let running = core.executing.values().filter(|executing| executing.pool == pool).count();
-                PoolState { capacity: config.concurrency.max(running), running, workers: Vec::new() }
-            })
-            .collect();
-        // Ids are made by clients, whose clocks may be ahead of ours: one up to the newest known may have been used.
-        let newest = match self.reader.lock().list(&Filter::default(), &Page { most: 1, before: None }) {
-            Err(fault) if !matches!(fault.kind, FaultKind::Corrupt { .. }) => return Err(fault),
-            listed => listed.unwrap_or_default(),
-        };
+        core.pools = self.empty_pools(core);
+        let newest = self.newest_run()?;
         for id in core.map.all() {
             let mut shard = self.open_shard(store, id)?;
-            newest.iter().for_each(|newest| shard.newest_run(newest.run));
-            for (pool, config) in self.pools.iter().enumerate() {
-                let worker = shard.join(self.worker(&config.queue));
-                core.pools[pool].workers.push(worker);
-            }
-            core.shards.push(shard);
+            newest.iter().for_each(|newest| shard.newest_run(*newest));
+            self.join_pools(&mut shard);
+            core.shards[usize::from(id.0)] = Some(shard);
         }
-        self.give_back_undelivered(core);
+        for id in core.map.all() {
+            self.give_back_undelivered(core, id);
+        }
         for id in core.map.all() {
             for envelope in store.read_envelopes(id, usize::MAX / 2)? {
-                core.shards[usize::from(id.0)].receive(self.now(), envelope);
+                if let Some(shard) = core.at(id) {
+                    shard.receive(self.now(), envelope);
+                }
             }
         }
         core.fill(self.now());
@@ -67,14 +62,39 @@ impl Shared {
         Ok(())
     }
 
+    /// Pools in which only those attempts run that execute.
+    pub(crate) fn empty_pools(&self, core: &Core) -> Vec<PoolState> {
+        let pool = |(pool, config): (usize, &Pool)| {
+            let running = core.executing.values().filter(|executing| executing.pool == pool).count();
+            PoolState { capacity: config.concurrency.max(running), running }
+        };
+        self.pools.iter().enumerate().map(pool).collect()
+    }
+
+    /// The newest run that was ever made. Ids are made by clients, whose clocks may be ahead of ours: one up to the newest
+    /// known may have been used.
+    pub(crate) fn newest_run(&self) -> Result<Option<RunId>, Fault> {
+        match self.reader.lock().list(&Filter::default(), &Page { most: 1, before: None }) {
+            Err(fault) if !matches!(fault.kind, FaultKind::Corrupt { .. }) => Err(fault),
+            listed => Ok(listed.unwrap_or_default().first().map(|newest| newest.run)),
+        }
+    }
+
+    /// Makes the local workers known to a shard, in the order of their pools.
+    pub(crate) fn join_pools(&self, shard: &mut Shard) {
+        for config in &self.pools {
+            shard.join(self.worker(&config.queue));
+        }
+    }
+
     /// Gives back claims of this process that no worker of it executes: they were written, and never handed out.
-    fn give_back_undelivered(&self, core: &mut Core) {
-        for index in 0..core.shards.len() {
-            for claim in core.shards[index].local_claims() {
-                if !core.executing.contains_key(&claim) {
-                    let command = Command::GiveBack { claim, token: self.token };
-                    core.shards[index].submit(self.now(), NOBODY, command);
-                }
+    pub(crate) fn give_back_undelivered(&self, core: &mut Core, id: ShardId) {
+        let claims = core.at(id).map(|shard| shard.local_claims()).unwrap_or_default();
+        for claim in claims {
+            if !core.executing.contains_key(&claim)
+                && let Some(shard) = core.at(id)
+            {
+                shard.submit(self.now(), NOBODY, Command::GiveBack { claim, token: self.token });
             }
         }
     }
@@ -89,8 +109,9 @@ impl Shared {
         Worker::new(claimant, vec![queue.into()], self.programs.definitions.clone())
     }
 
-    fn open_shard(&self, store: &mut dyn Store, id: ShardId) -> Result<Shard, Fault> {
-        let opened = store.open_shard(id, &self.node)?;
+    pub(crate) fn open_shard(&self, store: &mut dyn Store, id: ShardId) -> Result<Shard, Fault> {
+        let shared = store.cluster().is_some();
+        let opened = store.open_shard(id, if shared { &self.process } else { &self.node })?;
         points::reach("shard-opened");
         let now = self.now().max(opened.last_at);
         let config = ShardConfig {
@@ -119,8 +140,12 @@ impl Shared {
         let due = store.read_due(id, Timestamp(i64::MIN), limits::DUE_WINDOW_MAX)?;
         shard.loaded_due(now, &due.entries, due.more_from);
         shard.replayed(now);
-        for run in shard.claimed_runs() {
-            shard.end_lost_claims(run);
+        // With one owner at a time, the processes before this one are dead. Where nodes share the store they may live: their
+        // claims last for another lease.
+        if !shared {
+            for run in shard.claimed_runs() {
+                shard.end_lost_claims(run);
+            }
         }
         Ok(shard)
     }

@@ -4,6 +4,8 @@
 mod asking;
 mod checkers;
 mod dice;
+mod net;
+mod nodes;
 mod profile;
 mod story;
 mod truth;
@@ -23,6 +25,8 @@ pub struct Lived {
     pub outcome: Result<(), Violation>,
     /// The same for every life of the seed.
     pub hash: u64,
+    /// Nodes of its world.
+    pub nodes: usize,
     /// Questions that were asked.
     pub questions: u64,
     /// How often each fault struck.
@@ -40,8 +44,17 @@ pub struct Lived {
 pub fn live(seed: u64, tells: bool) -> Lived {
     let mut world = World::new(seed, tells);
     let outcome = world.live();
-    let (hash, questions) = (world.hash(), world.questions());
+    let (hash, questions, nodes) = (world.hash(), world.questions(), world.nodes());
     let story = world.story.lines().to_vec();
     let truth = std::mem::take(&mut *world.witness().truth.lock());
-    Lived { outcome, hash, questions, faults: truth.faults, sometimes: truth.sometimes, verbs: truth.verbs, story }
+    Lived {
+        outcome,
+        hash,
+        nodes,
+        questions,
+        faults: truth.faults,
+        sometimes: truth.sometimes,
+        verbs: truth.verbs,
+        story,
+    }
 }

@@ -26,6 +26,7 @@ struct Options {
 #[derive(Default)]
 struct Sum {
     questions: u64,
+    nodes: BTreeMap<usize, u64>,
     faults: BTreeMap<&'static str, u64>,
     sometimes: BTreeMap<&'static str, u64>,
     verbs: BTreeMap<String, u64>,
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
     let object = serde_json::json!({
         "seeds": options.seeds,
         "operations": sum.questions / options.seeds.max(1),
-        "nodes": 1,
+        "nodes": sum.nodes,
         "faults": sum.faults,
         "sometimes": sum.sometimes,
         "verbs": sum.verbs,
@@ -89,6 +90,7 @@ fn live_twice(seed: u64) -> abide_sim::Lived {
     let caught = |_| abide_sim::Lived {
         outcome: Err("the world panicked".into()),
         hash: 0,
+        nodes: 0,
         questions: 0,
         faults: BTreeMap::new(),
         sometimes: BTreeMap::new(),
@@ -105,6 +107,7 @@ fn live_twice(seed: u64) -> abide_sim::Lived {
 
 fn add(sum: &mut Sum, seed: u64, lived: abide_sim::Lived) {
     sum.questions += lived.questions;
+    *sum.nodes.entry(lived.nodes).or_default() += 1;
     for (fault, count) in lived.faults {
         *sum.faults.entry(fault).or_default() += count;
     }

@@ -6,6 +6,8 @@ use crate::dice::Dice;
 /// How often things happen, in a thousand, unless said otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
+    /// Nodes that share the store. One alone owns it.
+    pub(crate) nodes: usize,
     /// Shards of the store.
     pub(crate) shards: u16,
     /// Events of the phase with faults.
@@ -24,6 +26,16 @@ pub(crate) struct Profile {
     pub(crate) jump: u64,
     /// The node does nothing for longer than a lease.
     pub(crate) pause: u64,
+    /// A letter between nodes is lost.
+    pub(crate) letter_lost: u64,
+    /// A letter arrives twice.
+    pub(crate) letter_twice: u64,
+    /// A direction between two nodes is cut, or all are mended.
+    pub(crate) partition: u64,
+    /// A node leaves in good order.
+    pub(crate) leave: u64,
+    /// How much faster or slower a node's clock runs, at most, in a million.
+    pub(crate) drift: u64,
     /// The answer to a request is lost.
     pub(crate) lost_answer: u64,
     /// A request is sent twice.
@@ -48,9 +60,13 @@ impl Profile {
         let (append, flush, read) = (often(25), often(15), often(8));
         let (jump, pause) = (often(8), often(8));
         let (lost_answer, twice) = (often(200), often(500));
+        let (letter_lost, letter_twice, partition) = (often(200), often(400), often(10));
+        let (leave, drift) = (often(6), often(20_000));
         let (fails, fails_for_good, panics, slow) = (often(250), often(60), often(60), often(150));
+        let nodes = dice.weighted(&[40, 30, 30]) + 1;
         Self {
-            shards: if dice.chance(400) { 4 } else { 1 },
+            nodes,
+            shards: if nodes > 1 || dice.chance(400) { 4 } else { 1 },
             events: 900 + dice.below(900),
             crash,
             lose_index,
@@ -59,6 +75,11 @@ impl Profile {
             read,
             jump,
             pause,
+            letter_lost,
+            letter_twice,
+            partition,
+            leave,
+            drift,
             lost_answer,
             twice,
             fails,

@@ -54,7 +54,7 @@ pub(crate) struct Truth {
     pub(crate) calls: Vec<Called>,
     /// How often each key was called.
     pub(crate) counts: BTreeMap<String, u32>,
-    /// Which life of the node it is.
+    /// How often a node was opened.
     pub(crate) life: u32,
     /// Whether nothing fails any more.
     pub(crate) healed: bool,
@@ -98,6 +98,11 @@ impl Witness {
     /// A witness of a world.
     pub(crate) fn new(seed: u64, profile: &Profile) -> Self {
         Self { truth: Arc::default(), profile: Arc::new(profile.clone()), seed }
+    }
+
+    /// How hard its world is.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     /// A fault struck.

@@ -1,39 +1,31 @@
-//! The world of a seed: one node at a time over a store that outlives it, clients who ask, and faults. First everything
+//! The world of a seed: nodes over a store that outlives them, clients who ask, and faults. First everything
 //! goes wrong that can; then all is healed, and everything must come to its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
-use abide::{Client, Clock, RunId, Status};
-use abide_runtime::{Config, Crank, Entropy, Turned};
+use abide::{RunId, Status};
+use abide_runtime::Turned;
 use abide_store::memory::{MemoryStore, WriteFault};
 
 use crate::Violation;
 use crate::asking::{Asked, Question, Told};
 use crate::checkers::{self, View};
 use crate::dice::Dice;
+use crate::net::{Drawn, Net};
+use crate::nodes::{BEGINNING_MS, LEASE_MS, NODE_LEASE_MS, Node};
 use crate::profile::Profile;
 use crate::story::Story;
 use crate::truth::{Acknowledged, Witness};
-use crate::workflows;
 
-/// When time begins: the first day of 2030.
-const BEGINNING_MS: i64 = 1_893_456_000_000;
-/// How long a claim lasts.
-const LEASE_MS: i64 = 30_000;
 /// Events between two looks at everything.
 const AUDIT_EVERY: u64 = 64;
 /// Rounds of the healed world after which what has not ended never will.
 const ROUNDS_MAX: u32 = 400;
-/// Turns of the crank in a row after which the node does not come to rest.
+/// Turns of the cranks in a row after which the nodes do not come to rest.
 const TURNS_MAX: u32 = 100_000;
-
-/// A node that lives.
-struct Node {
-    crank: Crank,
-    client: Client,
-}
+/// Steps of time in which nodes keep their leases, before it leaps.
+const STEPS_MAX: i64 = 150;
 
 /// A world.
 pub(crate) struct World {
@@ -42,9 +34,12 @@ pub(crate) struct World {
     profile: Profile,
     witness: Witness,
     store: MemoryStore,
-    clock: Arc<AtomicI64>,
-    node: Option<Node>,
-    asked: Vec<Asked>,
+    /// The time of the world, by which the store goes.
+    time: Arc<AtomicI64>,
+    net: Net,
+    nodes: Vec<Node>,
+    /// Questions on their way, and the nodes that were asked.
+    asked: Vec<(usize, Asked)>,
     /// Questions that were not answered, to be asked again.
     unanswered: Vec<Question>,
     runs: Vec<RunId>,
@@ -59,15 +54,21 @@ impl World {
         let mut dice = Dice::new(seed);
         let profile = Profile::draw(&mut dice);
         let witness = Witness::new(seed, &profile);
-        let store = MemoryStore::new(profile.shards);
+        let time = Arc::new(AtomicI64::new(BEGINNING_MS));
+        let store = match profile.nodes {
+            1 => MemoryStore::new(profile.shards),
+            _ => MemoryStore::shared(profile.shards, time.clone()),
+        };
+        let nodes = (0..profile.nodes).map(|place| Node::new(place, &profile, &mut dice)).collect();
         Self {
             seed,
             dice,
             witness,
             view: View::new(store.clone()),
             store,
-            clock: Arc::new(AtomicI64::new(BEGINNING_MS)),
-            node: None,
+            time,
+            net: Net::default(),
+            nodes,
             asked: Vec::new(),
             unanswered: Vec::new(),
             runs: Vec::new(),
@@ -108,41 +109,97 @@ impl World {
         self.questions
     }
 
+    /// How many nodes it has.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     fn now(&self) -> i64 {
-        self.clock.load(Ordering::Acquire)
+        self.time.load(Ordering::Acquire)
     }
 
     fn pass(&self, ms: i64) {
-        self.clock.fetch_add(ms, Ordering::AcqRel);
+        let now = self.time.fetch_add(ms, Ordering::AcqRel) + ms;
+        self.nodes.iter().for_each(|node| node.set_time(now));
+    }
+
+    /// A node, any of them.
+    fn any_node(&mut self) -> usize {
+        self.dice.below(self.nodes.len() as u64) as usize
     }
 
     /// One event.
     fn happen(&mut self) -> Result<(), Violation> {
-        if self.node.as_ref().is_none_or(|node| node.crank.closed().is_some()) {
-            self.open()?;
+        let place = self.any_node();
+        if self.nodes[place].life.as_ref().is_none_or(|life| life.crank.closed().is_some()) {
+            self.open(place)?;
         }
-        self.strike();
-        match self.dice.weighted(&[60, 18, 8, 5, 3]) {
+        self.strike(place);
+        match self.dice.weighted(&[60, 18, 8, 5, 3, 30]) {
             0 => {
                 for _ in 0..=self.dice.below(6) {
-                    self.turn();
+                    self.turn(place);
                 }
             }
             1 => self.ask_something(),
             2 => {
-                let ms = self.dice.below(90_000) as i64;
+                let most = if self.profile.nodes == 1 { 90_000 } else { 25_000 };
+                let ms = self.dice.below(most) as i64;
                 self.pass(ms);
             }
             3 => self.release(),
-            _ => self.skip(),
+            4 => self.skip(),
+            _ => {
+                for _ in 0..=self.dice.below(8) {
+                    self.carry(false);
+                }
+            }
         }
         self.hear();
         Ok(())
     }
 
     /// Something goes wrong, perhaps.
-    fn strike(&mut self) {
-        let Profile { crash, append, flush, read, jump, pause, .. } = self.profile;
+    fn strike(&mut self, place: usize) {
+        self.strike_store();
+        let Profile { crash, jump, pause, partition, leave, nodes, .. } = self.profile;
+        if self.dice.chance(jump) {
+            self.jump(place);
+        }
+        if self.dice.chance(pause) {
+            self.witness.strike("pause");
+            let ms = LEASE_MS + self.dice.below(100_000) as i64;
+            if nodes == 1 {
+                self.pass(ms);
+            } else {
+                self.story.tell(self.now(), || format!("node {place} is paused for {ms} ms"));
+                self.nodes[place].paused_until = self.now() + ms;
+            }
+        }
+        if self.dice.chance(crash) {
+            self.crash(place);
+        }
+        if nodes > 1 && self.dice.chance(partition) {
+            let other = self.any_node();
+            if self.dice.chance(500) {
+                self.witness.strike("partition");
+                self.story.tell(self.now(), || format!("nothing gets from node {place} to node {other}"));
+                self.net.cut(place, other);
+            } else {
+                self.net.mend();
+            }
+        }
+        if nodes > 1 && self.dice.chance(leave) {
+            self.witness.strike("leave");
+            self.story.tell(self.now(), || format!("node {place} leaves"));
+            self.abandon_questions(place);
+            self.nodes[place].leave();
+        }
+    }
+
+    /// Something goes wrong with the store, perhaps.
+    fn strike_store(&mut self) {
+        let Profile { append, flush, read, .. } = self.profile;
         let faults = self.store.faults();
         if self.dice.chance(append) {
             let fault = WriteFault::ALL[self.dice.below(WriteFault::ALL.len() as u64) as usize];
@@ -165,63 +222,52 @@ impl World {
             self.witness.strike("read");
             faults.fail_reads(1);
         }
-        if self.dice.chance(jump) {
-            self.witness.strike("clock_jump");
+    }
+
+    /// A clock jumps: the world's, if there is one node alone, or that of a node.
+    fn jump(&mut self, place: usize) {
+        self.witness.strike("clock_jump");
+        if self.profile.nodes == 1 {
             let hours = self.dice.below(30) as i64 - 4;
             self.story.tell(self.now(), || format!("the clock jumps by {hours} hours"));
             self.pass(hours * 3_600_000);
+            return;
         }
-        if self.dice.chance(pause) {
-            self.witness.strike("pause");
-            let ms = LEASE_MS + self.dice.below(100_000) as i64;
-            self.pass(ms);
-        }
-        if self.dice.chance(crash) {
-            self.crash();
-        }
+        let ms = self.dice.below(4 * NODE_LEASE_MS as u64) as i64 - 2 * NODE_LEASE_MS;
+        self.story.tell(self.now(), || format!("the clock of node {place} jumps by {ms} ms"));
+        self.nodes[place].jump(ms);
+        self.pass(0);
     }
 
-    /// The node dies. What it was asked is not answered.
-    fn crash(&mut self) {
+    /// A node dies. What it was asked is not answered.
+    fn crash(&mut self, place: usize) {
         self.witness.strike("crash");
-        self.story.tell(self.now(), || "the node dies".into());
-        self.end_node();
-        if self.dice.chance(self.profile.lose_index) {
+        self.story.tell(self.now(), || format!("node {place} dies"));
+        self.abandon_questions(place);
+        self.nodes[place].die(&self.net);
+        // Others go by what the index rows say.
+        if self.profile.nodes == 1 && self.dice.chance(self.profile.lose_index) {
             self.witness.strike("index_lost");
             self.store.faults().lose_index();
         }
     }
 
-    fn end_node(&mut self) {
-        for asked in self.asked.drain(..) {
-            self.unanswered.push(asked.question);
-        }
-        if let Some(node) = self.node.take() {
-            node.crank.engine().crash();
-        }
-        let mut truth = self.witness.truth.lock();
-        truth.life += 1;
-        let slow = std::mem::take(&mut truth.slow);
-        drop(truth);
-        drop(slow);
+    fn abandon_questions(&mut self, place: usize) {
+        let (gone, kept) = std::mem::take(&mut self.asked).into_iter().partition(|(asked, _)| *asked == place);
+        self.asked = kept;
+        let gone: Vec<(usize, Asked)> = gone;
+        self.unanswered.extend(gone.into_iter().map(|(_, asked)| asked.question));
     }
 
-    /// Opens the store with a new node, as often as it takes.
-    fn open(&mut self) -> Result<(), Violation> {
-        self.end_node();
+    /// Opens the store with a new life of a node, as often as it takes.
+    fn open(&mut self, place: usize) -> Result<(), Violation> {
+        self.abandon_questions(place);
+        self.nodes[place].die(&self.net);
         for _ in 0..50 {
-            let life = self.witness.truth.lock().life;
-            let mut config = Config::default();
-            config.node = format!("node-{life}");
-            config.programs = workflows::programs(&self.witness);
-            config.clock = Clock::Manual(self.clock.clone());
-            config.entropy = Entropy::seeded(self.seed ^ u64::from(life) << 32);
-            config.lease = Duration::from_millis(LEASE_MS as u64);
-            config.flush_runs = self.profile.flush_runs;
-            match Crank::open(Box::new(self.store.clone()), config) {
-                Ok(crank) => {
-                    let client = Client::new(crank.engine().clone());
-                    self.node = Some(Node { crank, client });
+            self.witness.truth.lock().life += 1;
+            match self.nodes[place].open(&self.store, &self.net, &self.witness, self.seed) {
+                Ok(()) => {
+                    self.story.tell(self.now(), || format!("node {place} is there"));
                     return Ok(());
                 }
                 Err(error) => self.story.tell(self.now(), || format!("the store does not open: {error}")),
@@ -230,15 +276,52 @@ impl World {
         Err("the store could not be opened in fifty tries".into())
     }
 
-    fn turn(&mut self) -> Turned {
-        let Some(node) = &self.node else { return Turned::Rests(None) };
-        node.crank.turn()
+    fn turn(&mut self, place: usize) -> Turned {
+        if !self.nodes[place].is_awake(self.now()) {
+            return Turned::Rests(None);
+        }
+        self.nodes[place].turn()
     }
 
-    /// Time passes to when something is due.
+    /// A letter arrives, or does not. Whether there was one.
+    fn carry(&mut self, healed: bool) -> bool {
+        let (lost, twice) = if healed { (0, 0) } else { (self.profile.letter_lost, self.profile.letter_twice) };
+        match self.net.draw(&mut self.dice, lost, twice) {
+            Drawn::None => false,
+            Drawn::Lost(how) => {
+                self.witness.strike(how);
+                true
+            }
+            Drawn::Arrives(sent) => {
+                let now = self.now();
+                for node in self.nodes.iter().filter(|node| node.is_awake(now)) {
+                    if node.receive(&sent.to, &sent.from, sent.letter.clone()) {
+                        self.witness.saw("letter_arrived");
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    /// Time passes to when something is due, in steps in which nodes keep their leases, or in one leap.
     fn skip(&mut self) {
-        if let Turned::Rests(Some(at)) = self.turn() {
-            self.pass((at.0 - self.now()).max(0));
+        let due = self.nodes.iter().filter_map(|node| node.life.as_ref()?.crank.next_due()).map(|at| at.0).min();
+        let now = self.now();
+        let due = due.unwrap_or(if self.profile.nodes > 1 { now + NODE_LEASE_MS } else { now });
+        // A node whose clock runs late comes to it later.
+        let late = if self.profile.nodes > 1 { 1_000 } else { 0 };
+        let wait = (due - now).max(late);
+        let step = NODE_LEASE_MS / 3;
+        if self.profile.nodes > 1 && wait / step < STEPS_MAX {
+            while self.now() < now + wait {
+                self.pass(step.min(now + wait - self.now()));
+                for place in 0..self.nodes.len() {
+                    self.turn(place);
+                }
+            }
+        } else {
+            self.pass(wait);
         }
     }
 
@@ -267,8 +350,14 @@ impl World {
     fn ask(&mut self, question: Question) {
         self.questions += 1;
         self.story.tell(self.now(), || format!("ask {question:?}"));
-        if let Some(node) = &self.node {
-            self.asked.push(Asked::new(question, node.client.clone()));
+        if let Question::Purge { run } = &question {
+            // It may be gone before anybody is told.
+            self.witness.truth.lock().purged.insert(*run);
+        }
+        let place = self.any_node();
+        match &self.nodes[place].life {
+            Some(life) => self.asked.push((place, Asked::new(question, life.client.clone()))),
+            None => self.unanswered.push(question),
         }
     }
 
@@ -304,11 +393,11 @@ impl World {
     fn hear(&mut self) {
         let mut index = 0;
         while index < self.asked.len() {
-            let Some(told) = self.asked[index].poll(&self.witness) else {
+            let Some(told) = self.asked[index].1.poll(&self.witness) else {
                 index += 1;
                 continue;
             };
-            let asked = self.asked.remove(index);
+            let (_, asked) = self.asked.remove(index);
             if self.dice.chance(self.profile.lost_answer) && !self.witness.truth.lock().healed {
                 self.witness.strike("answer_lost");
                 self.unanswered.push(asked.question);
@@ -343,10 +432,7 @@ impl World {
     fn learn(&mut self, what: Acknowledged) {
         match &what {
             Acknowledged::Started { run, .. } if !self.runs.contains(run) => self.runs.push(*run),
-            Acknowledged::Purged { run } => {
-                self.runs.retain(|known| known != run);
-                self.witness.truth.lock().purged.insert(*run);
-            }
+            Acknowledged::Purged { run } => self.runs.retain(|known| known != run),
             _ => {}
         }
         self.witness.acknowledge(what);
@@ -363,7 +449,13 @@ impl World {
         self.story.tell(self.now(), || "all is healed".into());
         self.store.faults().heal();
         self.witness.truth.lock().healed = true;
-        self.open()?;
+        self.net.mend();
+        for place in 0..self.nodes.len() {
+            self.nodes[place].paused_until = i64::MIN;
+            if !self.nodes[place].is_awake(self.now()) || self.profile.nodes == 1 {
+                self.open(place)?;
+            }
+        }
         for round in 0..ROUNDS_MAX {
             self.settle()?;
             self.store.faults().fail_reads(0);
@@ -388,21 +480,31 @@ impl World {
             self.skip();
         }
         let open = self.view.open_runs();
-        Err(format!("liveness: after {ROUNDS_MAX} rounds without faults these have not ended: {open:?}"))
+        let serves = |node: &Node| node.life.as_ref().map(|life| (life.crank.serves(), life.crank.closed()));
+        let nodes: Vec<_> = self.nodes.iter().map(serves).collect();
+        Err(format!(
+            "liveness: after {ROUNDS_MAX} rounds without faults these have not ended: {open:?}; shards by node: {nodes:?}"
+        ))
     }
 
     /// Turns until nothing more happens by itself.
     fn settle(&mut self) -> Result<(), Violation> {
+        let mut quiet = 0;
         for _ in 0..TURNS_MAX {
-            let turned = self.turn();
+            let mut rests = true;
+            for place in 0..self.nodes.len() {
+                rests &= matches!(self.turn(place), Turned::Rests(_));
+            }
+            while self.carry(true) {
+                rests = false;
+            }
             self.release();
             self.hear();
-            if let Turned::Rests(_) = turned
-                && let Turned::Rests(_) = self.turn()
-            {
+            quiet = if rests { quiet + 1 } else { 0 };
+            if quiet == 2 {
                 return Ok(());
             }
         }
-        Err(format!("liveness: the node does not come to rest in {TURNS_MAX} turns"))
+        Err(format!("liveness: the nodes do not come to rest in {TURNS_MAX} turns"))
     }
 }

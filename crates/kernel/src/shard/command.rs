@@ -225,6 +225,40 @@ impl Command {
             Self::Heartbeat { claim, .. } | Self::GiveBack { claim, .. } => Some(claim.run),
         }
     }
+
+    /// Whether it may be given again when nobody knows what became of it: it carries a request or a claim by which its
+    /// second coming is recognised, or it changes nothing.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Self::Start { .. }
+            | Self::Signal { .. }
+            | Self::Update { .. }
+            | Self::Decide { .. }
+            | Self::Assign { .. }
+            | Self::Heartbeat { .. }
+            | Self::Complete { .. }
+            | Self::Fail { .. }
+            | Self::GiveBack { .. }
+            | Self::Cancel { .. }
+            | Self::Wake { .. }
+            | Self::Notified { .. }
+            | Self::Compact { .. }
+            | Self::Watch { .. }
+            | Self::Unflushed
+            | Self::Show { .. } => true,
+            // The answer to the second would not be the answer to the first.
+            Self::Record { .. }
+            | Self::Resolve { .. }
+            | Self::StartChild { .. }
+            | Self::Schedule { .. }
+            | Self::Requeue { .. }
+            | Self::Discard { .. }
+            | Self::Settle { .. }
+            | Self::Purge { .. }
+            | Self::Recover { .. } => false,
+        }
+    }
 }
 
 /// When the caller of an update is told.

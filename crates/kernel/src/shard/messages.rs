@@ -47,10 +47,8 @@ impl Shard {
     /// Takes in an envelope from a shard. One that was consumed before is ignored; the rest are consumed in order.
     pub fn receive(&mut self, now: crate::Timestamp, envelope: Envelope) {
         self.advance(now);
-        let sender = usize::from(envelope.from.0);
-        let last = self.inbound[sender].back().map_or(self.config.consumed[sender], |back| back.number);
-        if envelope.number == last + 1 {
-            self.inbound[sender].push_back(envelope);
+        if envelope.number == self.expects(envelope.from) {
+            self.inbound[usize::from(envelope.from.0)].push_back(envelope);
         }
         self.consume_inbound(&Known::Nothing);
         self.pump();

@@ -71,6 +71,15 @@ pub struct Config {
     pub definition_wait_ms: u64,
 }
 
+/// Those to whom something was owed when a shard was dropped.
+#[derive(Debug, Default)]
+pub struct Abandoned {
+    /// Every ticket whose answer has not left.
+    pub tickets: Vec<Ticket>,
+    /// The worker of every attempt that was claimed and not handed out.
+    pub undelivered: Vec<WorkerId>,
+}
+
 /// A deterministic state machine over a durable log.
 #[derive(Debug)]
 pub struct Shard {
@@ -258,13 +267,16 @@ impl Shard {
         self.bug.as_deref()
     }
 
-    /// Every ticket whose answer has not left: they must be told that the outcome is unknown.
+    /// Ends this object. Whoever waits for an answer must be told that the outcome is unknown.
     #[must_use]
-    pub fn abandon(mut self) -> Vec<Ticket> {
+    pub fn abandon(mut self) -> Abandoned {
         let mut tickets: Vec<Ticket> = Vec::new();
+        let mut undelivered = Vec::new();
         for output in self.outputs.drain(..).chain(self.release.drain(..).map(|(_, output)| output)) {
-            if let Output::Answer(ticket, _) = output {
-                tickets.push(ticket);
+            match output {
+                Output::Answer(ticket, _) => tickets.push(ticket),
+                Output::Dispatch(dispatch) => undelivered.push(dispatch.worker),
+                _ => {}
             }
         }
         for (_, waiting) in self.waiting_runs.drain() {
@@ -280,7 +292,31 @@ impl Shard {
             tickets.extend(waiting.into_iter().map(|(ticket, _)| ticket));
         }
         tickets.sort();
-        tickets
+        Abandoned { tickets, undelivered }
+    }
+
+    /// The ownership under which it writes.
+    #[must_use]
+    pub fn epoch(&self) -> ShardEpoch {
+        self.config.epoch
+    }
+
+    /// The last envelope sent to each shard.
+    #[must_use]
+    pub fn sent(&self) -> &[u64] {
+        &self.config.sent
+    }
+
+    /// The number of the next envelope it takes in from a shard.
+    #[must_use]
+    pub fn expects(&self, from: ShardId) -> u64 {
+        let sender = usize::from(from.0);
+        1 + self.inbound[sender].back().map_or(self.config.consumed[sender], |back| back.number)
+    }
+
+    /// What it ever told the throttle it takes back, because it leaves.
+    pub fn withdraw(&mut self, throttle: &mut Throttle) {
+        self.tally.withdraw(throttle);
     }
 
     /// A run that is in memory, as it stands: listings merge it with what the store has. It may be ahead of what

@@ -262,12 +262,14 @@ pub(super) struct Tally {
     rules: Rules,
     lanes: Vec<Applied>,
     changes: Vec<i32>,
+    /// What was handed over so far.
+    reported: Vec<i32>,
 }
 
 impl Tally {
     pub(super) fn new(rules: Rules) -> Self {
-        let changes = rules.0.iter().map(|_| 0).collect();
-        Self { rules, lanes: Vec::new(), changes }
+        let changes: Vec<i32> = rules.0.iter().map(|_| 0).collect();
+        Self { rules, lanes: Vec::new(), reported: changes.clone(), changes }
     }
 
     /// Looks up which rules apply to lanes that are new.
@@ -305,10 +307,20 @@ impl Tally {
     /// Hands over what changed.
     pub(super) fn report(&mut self, throttle: &mut Throttle) {
         assert_eq!(self.changes.len(), throttle.meters.len(), "shards and throttle go by the same rules");
-        for (change, meter) in self.changes.iter_mut().zip(&mut throttle.meters) {
+        let changes = self.changes.iter_mut().zip(&mut self.reported);
+        for ((change, reported), meter) in changes.zip(&mut throttle.meters) {
+            *reported += *change;
             let running = meter.running.checked_add_signed(core::mem::take(change));
             debug_assert!(running.is_some(), "what ends was counted when it began");
             meter.running = running.unwrap_or(0);
+        }
+    }
+
+    /// Takes back all that was handed over.
+    pub(super) fn withdraw(&mut self, throttle: &mut Throttle) {
+        for ((change, reported), meter) in self.changes.iter_mut().zip(&mut self.reported).zip(&mut throttle.meters) {
+            *change = 0;
+            meter.running = meter.running.saturating_add_signed(-core::mem::take(reported));
         }
     }
 }

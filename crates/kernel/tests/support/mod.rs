@@ -478,7 +478,7 @@ impl World {
             }
         }
         for shard in std::mem::take(&mut self.shards) {
-            self.lost.extend(shard.abandon());
+            self.lost.extend(shard.abandon().tickets);
         }
         self.waiting_loads.clear();
         self.wire.clear();

@@ -13,15 +13,10 @@ pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
 /// The run, if its record was not removed.
 fn run<'a>(view: &'a View, truth: &Truth, id: RunId) -> Result<Option<&'a Told>, Violation> {
     match view.runs.get(&id) {
-        None if truth.purged.contains(&id) || is_being_purged(truth, id) => Ok(None),
+        None if truth.purged.contains(&id) => Ok(None),
         None => Err(format!("acknowledged: {id} is lost")),
         found => Ok(found),
     }
-}
-
-/// Whether its removal may have been accepted without anybody hearing of it.
-fn is_being_purged(truth: &Truth, _: RunId) -> bool {
-    truth.verbs.keys().any(|(verb, _)| *verb == "purge")
 }
 
 fn holds(view: &View, truth: &Truth, what: &Acknowledged) -> Result<(), Violation> {

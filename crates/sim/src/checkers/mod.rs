@@ -60,7 +60,10 @@ impl View {
         }
         self.runs.clear();
         for (id, rows) in rows {
-            if rows.last().is_some_and(|row| matches!(row.facts.first(), Some(Fact::Purged))) {
+            // Long after a purge, the same request may begin a run of its own under the same id.
+            let purged = rows.iter().rposition(|row| matches!(row.facts.first(), Some(Fact::Purged)));
+            let rows = &rows[purged.map_or(0, |purged| purged + 1)..];
+            if rows.is_empty() {
                 continue;
             }
             // A journal begins anew where it was compacted.

@@ -1,0 +1,171 @@
+//! Link: what nodes that share a store say to each other. Letters may be lost, late, doubled and out of order: whatever
+//! must come through is said again until it is answered.
+
+use std::sync::Arc;
+
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::{ClaimId, Op, OpId, Refusal, ShardEpoch, ShardId, Slot};
+use abide_store::Member;
+
+use crate::core::{Core, Waiter};
+use crate::dispatch::tell;
+use crate::driver::{Engine, Shared};
+use crate::ring::reads;
+
+/// How letters travel. Sending never waits, and may be called under locks.
+pub trait Link: Send + Sync {
+    /// Sends a letter from this node to another, if it can.
+    fn send(&self, from: &Member, to: &Member, letter: Letter);
+}
+
+/// Envelopes up to a number wait in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mail {
+    /// Whose they are.
+    pub from: ShardId,
+    /// For whom.
+    pub to: ShardId,
+    /// The last of them.
+    pub number: u64,
+}
+
+/// What one node says to another.
+#[derive(Clone, Debug)]
+pub enum Letter {
+    /// Give this command to your shard. The same number is the same question.
+    Ask {
+        /// The question's number among those of the sender's process.
+        id: u64,
+        /// Questions below this are settled: nothing of them need be remembered.
+        settled: u64,
+        /// Whose shard.
+        slot: Slot,
+        /// The command.
+        command: Box<Command>,
+    },
+    /// The answer to a question.
+    Answer {
+        /// The question's number.
+        id: u64,
+        /// The answer.
+        answer: Box<Answer>,
+    },
+    /// The shard of a question is not served here. Nothing was done.
+    Elsewhere {
+        /// The question's number.
+        id: u64,
+    },
+    /// Whoever asked this no longer wants to know.
+    Forget {
+        /// The question's number.
+        id: u64,
+    },
+    /// Envelopes wait in the store for shards of yours.
+    Mail(Vec<Mail>),
+    /// Envelopes were fetched.
+    Fetched(Vec<Mail>),
+    /// These shards are served here now.
+    Took(Vec<(ShardId, ShardEpoch)>),
+    /// These shards are free.
+    Released(Vec<(ShardId, ShardEpoch)>),
+    /// An attempt of yours is told what became of an entry of its ledger.
+    Told {
+        /// The attempt.
+        claim: ClaimId,
+        /// The entry.
+        id: OpId,
+        /// What became of it.
+        op: Box<Op>,
+    },
+}
+
+impl Engine {
+    /// Takes in a letter from another node.
+    pub fn receive(&self, from: &Member, letter: Letter) {
+        self.shared.receive(from, letter);
+    }
+}
+
+impl Shared {
+    pub(crate) fn receive(&self, from: &Member, letter: Letter) {
+        let now = self.now();
+        let mut core = self.core.lock();
+        if core.closed.is_some() || core.ring.is_none() {
+            return;
+        }
+        let mut replies = Vec::new();
+        match letter {
+            Letter::Ask { id, settled, slot, command } => self.asked(&mut core, from, (id, settled), slot, *command),
+            Letter::Answer { id, answer } => core.answered(now, id, *answer, &mut replies),
+            Letter::Elsewhere { id } => core.is_elsewhere(now, id, &from.process),
+            Letter::Forget { id } => core.forget_asked(&from.process, id),
+            Letter::Mail(mail) => core.mail_came(from, mail),
+            Letter::Fetched(mail) => core.mail_fetched(&mail),
+            Letter::Took(shards) => core.others_took(now, from, &shards, &mut replies),
+            Letter::Released(shards) => core.others_released(now, &shards),
+            Letter::Told { claim, id, op } => {
+                if let Some(executing) = core.executing.get(&claim) {
+                    executing.news.tell(id, *op);
+                }
+            }
+        }
+        let draining = core.draining;
+        drop(core);
+        tell(replies);
+        if draining {
+            self.attempt_ended.notify_waiters();
+        }
+        self.bell.ring();
+    }
+
+    /// Another node asks.
+    fn asked(&self, core: &mut Core, from: &Member, (id, settled): (u64, u64), slot: Slot, command: Command) {
+        let now = self.now();
+        let home = core.map.home(slot);
+        let serves = core.serves(now, home);
+        let Some(ring) = &mut core.ring else { return };
+        let peer = ring.peers.entry(from.process.clone()).or_default();
+        peer.heard(now, settled);
+        let reads = reads(&command);
+        match peer.find(id, reads) {
+            Some(None) => {}
+            Some(Some(answer)) => {
+                let answer = Box::new(answer.clone());
+                ring.send(from, Letter::Answer { id, answer });
+            }
+            None if !serves => ring.send(from, Letter::Elsewhere { id }),
+            None => {
+                let run = command.run().filter(|_| reads);
+                if !reads {
+                    peer.begin(id);
+                }
+                let ticket = core.put(now, slot, command, Waiter::There { process: from.process.clone(), id });
+                let peer = core.ring.as_mut().and_then(|ring| ring.peers.get_mut(&from.process));
+                if let (Some(run), Some(peer)) = (run, peer) {
+                    peer.reads(id, run, ticket);
+                }
+            }
+        }
+    }
+}
+
+/// A link that leads nowhere, for a node that is alone.
+#[derive(Debug, Default)]
+pub struct NoLink;
+
+impl Link for NoLink {
+    fn send(&self, _: &Member, _: &Member, _: Letter) {}
+}
+
+impl NoLink {
+    /// As nodes are told of it.
+    #[must_use]
+    pub fn shared() -> Arc<dyn Link> {
+        Arc::new(Self)
+    }
+}
+
+/// What a caller is told when nobody knows what became of a command.
+pub(crate) fn unknown() -> Answer {
+    Answer::Refused(Refusal::Unknown)
+}

@@ -1,0 +1,88 @@
+//! The net between nodes: letters are lost, doubled, late and out of order, and whole directions are cut.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use abide_kernel::Str;
+use abide_runtime::{Letter, Link};
+use abide_store::Member;
+use parking_lot::Mutex;
+
+use crate::dice::Dice;
+
+/// A letter on its way.
+pub(crate) struct Sent {
+    pub(crate) from: Member,
+    pub(crate) to: Str,
+    pub(crate) letter: Letter,
+}
+
+/// All letters on their way.
+#[derive(Clone, Default)]
+pub(crate) struct Net {
+    letters: Arc<Mutex<Vec<Sent>>>,
+    /// Processes that died: they say nothing more.
+    dead: Arc<Mutex<BTreeSet<Str>>>,
+    /// Directions in which nothing gets through, by addresses.
+    cut: Arc<Mutex<BTreeSet<(Str, Str)>>>,
+}
+
+/// What became of the letter that was drawn.
+pub(crate) enum Drawn {
+    /// There is none.
+    None,
+    /// It was lost.
+    Lost(&'static str),
+    /// It arrives, and perhaps once more later.
+    Arrives(Box<Sent>),
+}
+
+impl Link for Net {
+    fn send(&self, from: &Member, to: &Member, letter: Letter) {
+        let cut = self.cut.lock().contains(&(from.address.clone(), to.address.clone()));
+        if cut || self.dead.lock().contains(&from.process) {
+            return;
+        }
+        self.letters.lock().push(Sent { from: from.clone(), to: to.process.clone(), letter });
+    }
+}
+
+impl Net {
+    /// Draws a letter, any of those on their way.
+    pub(crate) fn draw(&self, dice: &mut Dice, lost: u64, twice: u64) -> Drawn {
+        let mut letters = self.letters.lock();
+        if letters.is_empty() {
+            return Drawn::None;
+        }
+        let index = dice.below(letters.len() as u64) as usize;
+        if dice.chance(lost) {
+            letters.swap_remove(index);
+            return Drawn::Lost("letter_lost");
+        }
+        if dice.chance(twice) {
+            let Sent { from, to, letter } = &letters[index];
+            return Drawn::Arrives(Box::new(Sent { from: from.clone(), to: to.clone(), letter: letter.clone() }));
+        }
+        Drawn::Arrives(Box::new(letters.swap_remove(index)))
+    }
+
+    /// A process dies.
+    pub(crate) fn bury(&self, process: &Str) {
+        self.dead.lock().insert(process.clone());
+    }
+
+    /// Nothing gets through from one node to another from now on.
+    pub(crate) fn cut(&self, from: usize, to: usize) {
+        self.cut.lock().insert((address(from), address(to)));
+    }
+
+    /// Everything gets through again.
+    pub(crate) fn mend(&self) {
+        self.cut.lock().clear();
+    }
+}
+
+/// Where a node is reached: its place in the world.
+pub(crate) fn address(place: usize) -> Str {
+    place.to_string().into()
+}
