@@ -79,6 +79,8 @@ pub enum Fact {
     ChildEnded(Box<ChildEnded>),
     /// The parent's record is gone.
     ParentPurged,
+    /// The run in another shard, for which this record holds a key, has begun.
+    Begun,
     /// The run ended.
     Ended(Box<Ended>),
     /// The attempt was set aside as a dead letter.
@@ -139,6 +141,7 @@ impl Fact {
             Self::ChildAnswered(_) => "child_answered",
             Self::ChildEnded(_) => "child_ended",
             Self::ParentPurged => "parent_purged",
+            Self::Begun => "begun",
             Self::Ended(_) => "ended",
             Self::DeadLettered(_) => "dead_lettered",
             Self::Requeued(_) => "requeued",

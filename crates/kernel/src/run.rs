@@ -105,6 +105,9 @@ pub struct Run {
     /// The parent's record is gone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub orphaned: bool,
+    /// Of a record that holds a key for a run in another shard: whether that run has begun.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub begun: bool,
     /// How often it began again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub continuations: u32,
@@ -466,6 +469,12 @@ impl Run {
     #[must_use]
     pub fn is_reservation(&self) -> bool {
         self.started.reserves.is_some()
+    }
+
+    /// Whether it holds a key for a run in another shard that is not known to have begun.
+    #[must_use]
+    pub fn awaits_beginning(&self) -> bool {
+        self.is_reservation() && !self.begun && self.end.is_none()
     }
 
     /// Whether the run occupies its business key now.

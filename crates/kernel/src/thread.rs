@@ -109,6 +109,7 @@ pub fn threads(run: RunId, started: &Started, fact: &Fact) -> SmallVec<[Thread; 
         | Fact::ChildAnswered(_)
         | Fact::ChildEnded(_)
         | Fact::ParentPurged
+        | Fact::Begun
         | Fact::Intended(_)
         | Fact::Resulted(_)
         | Fact::Retrying(_)

@@ -7,6 +7,7 @@ mod dice;
 mod net;
 mod nodes;
 mod profile;
+pub mod rare;
 mod story;
 mod truth;
 mod workflows;
@@ -15,6 +16,47 @@ mod world;
 use std::collections::BTreeMap;
 
 use world::World;
+
+/// Every fault that strikes in some world.
+pub const FAULTS: &[&str] = &[
+    "answer_lost",
+    "append_fatal_lost",
+    "append_fatal_written",
+    "append_refused",
+    "append_torn",
+    "append_unknown_lost",
+    "append_unknown_written",
+    "call_fails",
+    "call_fails_for_good",
+    "call_panics",
+    "clock_jump",
+    "crash",
+    "flush",
+    "index_lost",
+    "leave",
+    "letter_lost",
+    "letter_twice",
+    "partition",
+    "pause",
+    "read",
+    "request_twice",
+    "slow_call",
+];
+
+/// Every verb, and whether some world must see it done, and refused.
+pub const VERBS: &[(bool, bool, &str)] = &[
+    (true, true, "start"),
+    (true, true, "signal"),
+    (true, true, "cancel"),
+    (true, true, "update"),
+    (true, true, "decide"),
+    (true, true, "resolve"),
+    (true, true, "letter"),
+    (true, true, "purge"),
+    (true, true, "compact"),
+    (true, true, "result"),
+    (false, true, "forge"),
+];
 
 /// Why a seed fails.
 pub type Violation = String;

@@ -21,6 +21,9 @@ struct Options {
     /// One seed alone, with its story.
     #[arg(long)]
     seed: Option<u64>,
+    /// Stop at the first seed that fails.
+    #[arg(long)]
+    first: bool,
 }
 
 #[derive(Default)]
@@ -62,7 +65,28 @@ fn main() -> ExitCode {
         "failed": sum.failed.len(),
     });
     println!("{object}");
-    if sum.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let never = if options.seeds >= ENOUGH { sum.never() } else { Vec::new() };
+    if !never.is_empty() {
+        println!("in {} seeds this never happened: {never:?}", options.seeds);
+    }
+    if sum.failed.is_empty() && never.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Seeds in which everything must have happened at least once.
+const ENOUGH: u64 = 500;
+
+impl Sum {
+    /// What must have happened in so many seeds, and has not: faults and rare things, and verbs done and refused.
+    fn never(&self) -> Vec<String> {
+        let faults = abide_sim::FAULTS.iter().filter(|fault| !self.faults.contains_key(*fault));
+        let rare = abide_sim::rare::SOMETIMES.iter().filter(|what| !self.sometimes.contains_key(*what));
+        let verbs = abide_sim::VERBS.iter().flat_map(|(done, refused, verb)| {
+            let done = done.then(|| format!("{verb} done"));
+            done.into_iter().chain(refused.then(|| format!("{verb} refused")))
+        });
+        let verbs = verbs.filter(|verb| !self.verbs.contains_key(verb));
+        faults.chain(rare).map(|what| (*what).to_owned()).chain(verbs).collect()
+    }
 }
 
 fn live_all(options: &Options) -> Sum {
@@ -74,7 +98,8 @@ fn live_all(options: &Options) -> Sum {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= options.from + options.seeds {
+                    let found = options.first && !sum.lock().failed.is_empty();
+                    if seed >= options.from + options.seeds || found {
                         return;
                     }
                     add(&mut sum.lock(), seed, live_twice(seed));

@@ -33,8 +33,8 @@ pub(crate) enum Drawn {
     None,
     /// It was lost.
     Lost(&'static str),
-    /// It arrives, and perhaps once more later.
-    Arrives(Box<Sent>),
+    /// It arrives, and if so once more later.
+    Arrives(Box<Sent>, bool),
 }
 
 impl Link for Net {
@@ -61,9 +61,10 @@ impl Net {
         }
         if dice.chance(twice) {
             let Sent { from, to, letter } = &letters[index];
-            return Drawn::Arrives(Box::new(Sent { from: from.clone(), to: to.clone(), letter: letter.clone() }));
+            let copy = Sent { from: from.clone(), to: to.clone(), letter: letter.clone() };
+            return Drawn::Arrives(Box::new(copy), true);
         }
-        Drawn::Arrives(Box::new(letters.swap_remove(index)))
+        Drawn::Arrives(Box::new(letters.swap_remove(index)), false)
     }
 
     /// A process dies.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use abide::{RunId, Status};
-use abide_runtime::Turned;
+use abide::{Filter, Page, RunId, Status};
+use abide_runtime::{Letter, Turned};
 use abide_store::memory::{MemoryStore, WriteFault};
 
 use crate::Violation;
@@ -15,6 +15,7 @@ use crate::dice::Dice;
 use crate::net::{Drawn, Net};
 use crate::nodes::{BEGINNING_MS, LEASE_MS, NODE_LEASE_MS, Node};
 use crate::profile::Profile;
+use crate::rare;
 use crate::story::Story;
 use crate::truth::{Acknowledged, Witness};
 
@@ -44,6 +45,8 @@ pub(crate) struct World {
     unanswered: Vec<Question>,
     runs: Vec<RunId>,
     questions: u64,
+    /// An answer that must not have been given.
+    wrong: Option<String>,
     view: View,
     pub(crate) story: Story,
 }
@@ -73,6 +76,7 @@ impl World {
             unanswered: Vec::new(),
             runs: Vec::new(),
             questions: 0,
+            wrong: None,
             story: Story::new(tells, BEGINNING_MS),
             profile,
         }
@@ -207,6 +211,7 @@ impl World {
                 WriteFault::Refused => "append_refused",
                 WriteFault::UnknownWritten => "append_unknown_written",
                 WriteFault::UnknownLost => "append_unknown_lost",
+                WriteFault::UnknownTorn => "append_torn",
                 WriteFault::FatalWritten => "append_fatal_written",
                 WriteFault::FatalLost => "append_fatal_lost",
             });
@@ -292,11 +297,14 @@ impl World {
                 self.witness.strike(how);
                 true
             }
-            Drawn::Arrives(sent) => {
+            Drawn::Arrives(sent, again) => {
+                if again {
+                    self.witness.strike("letter_twice");
+                }
                 let now = self.now();
                 for node in self.nodes.iter().filter(|node| node.is_awake(now)) {
                     if node.receive(&sent.to, &sent.from, sent.letter.clone()) {
-                        self.witness.saw("letter_arrived");
+                        seen(&self.witness, &sent.letter);
                     }
                 }
                 true
@@ -356,7 +364,10 @@ impl World {
         }
         let place = self.any_node();
         match &self.nodes[place].life {
-            Some(life) => self.asked.push((place, Asked::new(question, life.client.clone()))),
+            Some(life) => {
+                let engine = life.crank.engine().clone();
+                self.asked.push((place, Asked::new(question, life.client.clone(), engine)));
+            }
             None => self.unanswered.push(question),
         }
     }
@@ -364,7 +375,7 @@ impl World {
     fn question(&mut self) -> Question {
         let number = self.questions;
         let Some(run) = self.dice.pick(&self.runs).copied() else { return self.start() };
-        match self.dice.weighted(&[30, 22, 4, 8, 10, 8, 6, 4, 4, 10]) {
+        match self.dice.weighted(&[30, 22, 4, 8, 10, 8, 6, 4, 4, 10, 4]) {
             0 => self.start(),
             1 => {
                 let name = if self.dice.chance(500) { "paid" } else { "go" };
@@ -377,6 +388,7 @@ impl World {
             6 => Question::Letter { run, requeue: self.dice.chance(700) },
             7 => Question::Purge { run },
             8 => Question::Compact { run },
+            9 => Question::Forge { run, claim: 1 + self.dice.below(4) as u32 },
             _ => Question::Result { run },
         }
     }
@@ -386,7 +398,9 @@ impl World {
         let key = self.dice.chance(400).then(|| format!("key-{}", self.dice.below(5)));
         // The same key with another input is refused, whether or not the run is to be reused.
         let input = if key.is_some() { self.dice.below(2) } else { self.dice.below(256) };
-        Question::Start { workflow, input, key, reuse: self.dice.chance(500) }
+        let tenant = if self.dice.chance(300) { "acme" } else { "default" };
+        let (reuse, few) = (self.dice.chance(500), self.dice.chance(300));
+        Question::Start { workflow, input, key, reuse, tenant, few }
     }
 
     /// Whoever was answered hears it, unless the answer is lost.
@@ -408,6 +422,7 @@ impl World {
             match told {
                 Told::So(what) => self.learn(what),
                 Told::Done | Told::No(_) => {}
+                Told::Wrong(what) => self.wrong = Some(what),
                 Told::Nothing => self.unanswered.push(asked.question),
             }
         }
@@ -423,6 +438,7 @@ impl World {
             }
             (Question::Start { .. }, Told::No(why)) if why.contains("taken") => self.witness.saw("key_taken"),
             (Question::Resolve { .. }, Told::So(_)) => self.witness.saw("doubt_resolved"),
+            (Question::Forge { .. }, Told::No(_)) => self.witness.saw("forged_completion_refused"),
             (Question::Signal { .. }, Told::No(_)) => self.witness.saw("signal_after_the_end"),
             (Question::Update { .. }, Told::So(_)) => self.witness.saw("update_answered"),
             _ => {}
@@ -441,6 +457,9 @@ impl World {
     fn audit(&mut self) -> Result<(), Violation> {
         self.store.faults().fail_reads(0);
         self.view.look()?;
+        if let Some(wrong) = self.wrong.take() {
+            return Err(format!("claims: {wrong}"));
+        }
         checkers::check(&self.view, &self.witness)
     }
 
@@ -462,7 +481,13 @@ impl World {
             self.view.look()?;
             let open = self.view.open_runs();
             if open.is_empty() {
-                return checkers::projection::agrees(&mut self.view, &mut self.store);
+                checkers::projection::agrees(&mut self.view, &mut self.store)?;
+                self.list_tenants()?;
+                rare::note(&self.view, &self.witness);
+                for _ in 0..self.store.faults().stale_writes() {
+                    self.witness.saw("stale_write_refused");
+                }
+                return Ok(());
             }
             for (run, status) in open {
                 let number = u64::from(round);
@@ -479,12 +504,32 @@ impl World {
             self.settle()?;
             self.skip();
         }
-        let open = self.view.open_runs();
         let serves = |node: &Node| node.life.as_ref().map(|life| (life.crank.serves(), life.crank.closed()));
         let nodes: Vec<_> = self.nodes.iter().map(serves).collect();
-        Err(format!(
-            "liveness: after {ROUNDS_MAX} rounds without faults these have not ended: {open:?}; shards by node: {nodes:?}"
-        ))
+        checkers::liveness::ended(ROUNDS_MAX, &self.view.open_runs(), &format!("{nodes:?}"))
+    }
+
+    /// Every node lists what each tenant has, and nothing else.
+    fn list_tenants(&mut self) -> Result<(), Violation> {
+        for tenant in ["default", "acme"] {
+            let mut filter = Filter::default();
+            filter.namespace = Some(tenant.into());
+            let place = self.any_node();
+            let Some(life) = &self.nodes[place].life else { continue };
+            let engine = life.crank.engine().clone();
+            let asked = filter.clone();
+            let mut listing = Box::pin(async move { engine.list(&asked, &Page { most: 10_000, before: None }).await });
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            for _ in 0..TURNS_MAX {
+                if let std::task::Poll::Ready(listed) = listing.as_mut().poll(&mut context) {
+                    let listed = listed.map_err(|error| format!("isolation: {tenant} cannot be listed: {error}"))?;
+                    checkers::isolation::lists(&self.view, &filter, &listed)?;
+                    break;
+                }
+                self.settle()?;
+            }
+        }
+        Ok(())
     }
 
     /// Turns until nothing more happens by itself.
@@ -506,5 +551,18 @@ impl World {
             }
         }
         Err(format!("liveness: the nodes do not come to rest in {TURNS_MAX} turns"))
+    }
+}
+
+/// Rare things that letters tell of.
+fn seen(witness: &Witness, letter: &Letter) {
+    match letter {
+        Letter::Answer { .. } => witness.saw("answer_of_another_node"),
+        Letter::Elsewhere { .. } => witness.saw("asked_of_the_wrong_node"),
+        Letter::Mail(_) => witness.saw("mail_between_nodes"),
+        Letter::Took(_) => witness.saw("shard_taken"),
+        Letter::Released(_) => witness.saw("shard_released"),
+        Letter::Told { .. } => witness.saw("ledger_told_by_another_node"),
+        Letter::Ask { .. } | Letter::Forget { .. } | Letter::Fetched(_) => {}
     }
 }

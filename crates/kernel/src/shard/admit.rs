@@ -60,9 +60,11 @@ impl Shard {
 
     /// A run in another shard may not have begun yet: answers about it leave when it has.
     fn answer_when_begun(&mut self, ticket: Option<Ticket>, record: RunId, answer: Answer) {
-        match self.beginning.get_mut(&record) {
-            Some(waiting) => waiting.extend(ticket.map(|ticket| (ticket, answer))),
-            None => self.answer(ticket, answer),
+        if self.runs.get(&record).is_some_and(|resident| resident.run.awaits_beginning()) {
+            let waiting = self.beginning.entry(record).or_default();
+            waiting.extend(ticket.map(|ticket| (ticket, answer)));
+        } else {
+            self.answer(ticket, answer);
         }
     }
 

@@ -172,6 +172,10 @@ impl Shard {
                 }
             }
             Message::Begun { reservation } => {
+                if self.runs.get(&reservation).is_some_and(|resident| resident.run.awaits_beginning()) {
+                    let facts = Facts::from_iter([Fact::Begun]);
+                    self.transact(reservation, Transition { facts, messages: Vec::new() });
+                }
                 for (ticket, answer) in self.beginning.remove(&reservation).unwrap_or_default() {
                     self.answer(Some(ticket), answer);
                 }

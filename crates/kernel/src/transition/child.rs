@@ -182,10 +182,16 @@ fn identify(
     let text = format!("{}\u{0}{}\u{0}{label}", run.id, run.epoch);
     let entropy = u128::from(stable_hash(text.as_bytes()));
     let request = RequestId::new(now, entropy);
+    let spec = of_tenant(run, spec);
     let homeless = spec.concurrency.is_none() && spec.key.is_none();
     let slot = if homeless { run.id.slot() } else { spec.home_slot(request) };
-    let started = start::started(spec.clone(), request, Some(parent_of(run, cursor, key)));
+    let started = start::started(spec, request, Some(parent_of(run, cursor, key)));
     (RunId::new(now, slot, entropy), started)
+}
+
+/// What to start, for the tenant of the parent: no run begins anything for another.
+fn of_tenant(run: &Run, spec: &StartSpec) -> StartSpec {
+    StartSpec { namespace: run.started.spec.namespace.clone(), ..spec.clone() }
 }
 
 /// The slot that admits the child by its key, when that is not the child's own.
@@ -298,7 +304,7 @@ pub fn begin_again(run: &Run, rows: &[Row]) -> Vec<Message> {
         for (child, link) in spawned.into_iter().flatten().zip(asked) {
             if run.children.iter().any(|known| known.id == link.child && known.end.is_none()) {
                 let parent = Parent { run: run.id, epoch: run.epoch, step: link.step.clone(), attempt: 0, key: None };
-                let started = start::started(child.spec.clone(), request_of(link.child), Some(parent));
+                let started = start::started(of_tenant(run, &child.spec), request_of(link.child), Some(parent));
                 messages.push(begin_message(link.child, started));
             }
         }

@@ -75,6 +75,7 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::ChildAnswered(answered) => child::apply_answered(run, answered),
         Fact::ChildEnded(ended) => child::apply_ended(run, ended),
         Fact::ParentPurged => run.orphaned = true,
+        Fact::Begun => run.begun = true,
         Fact::Ended(ended) => apply_ended(run, ended, meta),
         Fact::DeadLettered(dead) => dead_letter::apply(run, dead, meta),
         Fact::Requeued(cursor) => dead_letter::apply_requeued(run, cursor.cursor),

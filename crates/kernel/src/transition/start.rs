@@ -131,6 +131,7 @@ pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
         open: Vec::new(),
         cancelling: None,
         orphaned: false,
+        begun: false,
         continuations: 0,
         result: None,
         last_error: None,

@@ -113,6 +113,7 @@ impl Aliases {
             }
             Fact::ChildEnded(ended) => format!("child {} {}", self.of(ended.child), ended.status),
             Fact::ParentPurged => "parent purged".into(),
+            Fact::Begun => "begun elsewhere".into(),
             Fact::Ended(ended) => format!("ended {}", ended.status),
             Fact::DeadLettered(dead) => format!("{}dead letter {}", at(dead.cursor), dead.reason.code),
             Fact::Requeued(cursor) => format!("{}requeued", at(cursor.cursor)),

@@ -3,12 +3,15 @@
 pub(crate) mod acknowledged;
 pub(crate) mod claims;
 pub(crate) mod effects;
+pub(crate) mod isolation;
 pub(crate) mod joins;
 pub(crate) mod journal;
+pub(crate) mod liveness;
 pub(crate) mod order;
 pub(crate) mod projection;
 pub(crate) mod timers;
 pub(crate) mod uniqueness;
+pub(crate) mod wakes;
 
 use std::collections::BTreeMap;
 
@@ -113,6 +116,8 @@ pub(crate) fn check(view: &View, witness: &Witness) -> Result<(), Violation> {
     effects::check(view, &truth)?;
     timers::check(view)?;
     joins::check(view)?;
+    wakes::check(view)?;
+    isolation::check(view)?;
     order::check(view)?;
     uniqueness::check(view)
 }

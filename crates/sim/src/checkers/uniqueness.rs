@@ -12,7 +12,8 @@ pub(crate) fn check(view: &View) -> Result<(), Violation> {
         if told.run.end.is_some() || told.run.is_reservation() {
             continue;
         }
-        let name = (told.run.started.spec.workflow.clone(), key.key.clone());
+        let spec = &told.run.started.spec;
+        let name = (spec.namespace.clone(), spec.workflow.clone(), key.key.clone());
         if let Some(other) = open.insert(name, id) {
             return Err(format!("uniqueness: {other} and {id} are both open under {:?}", key.key));
         }

@@ -18,6 +18,8 @@ pub enum WriteFault {
     UnknownWritten,
     /// It is not written, and the caller cannot know.
     UnknownLost,
+    /// The first half of the shards' batches are written and the others are not, and the caller cannot know.
+    UnknownTorn,
     /// The sync failed, and what was to be written is there when the store is opened anew.
     FatalWritten,
     /// The sync failed, and what was to be written is gone when the store is opened anew.
@@ -26,24 +28,30 @@ pub enum WriteFault {
 
 impl WriteFault {
     /// Every way, for tests that try all.
-    pub const ALL: [Self; 5] =
-        [Self::Refused, Self::UnknownWritten, Self::UnknownLost, Self::FatalWritten, Self::FatalLost];
+    pub const ALL: [Self; 6] = [
+        Self::Refused,
+        Self::UnknownWritten,
+        Self::UnknownLost,
+        Self::UnknownTorn,
+        Self::FatalWritten,
+        Self::FatalLost,
+    ];
 
     /// What the caller is told.
     #[must_use]
     pub fn kind(self) -> FaultKind {
         match self {
             Self::Refused => FaultKind::Refused,
-            Self::UnknownWritten | Self::UnknownLost => FaultKind::Unknown,
+            Self::UnknownWritten | Self::UnknownLost | Self::UnknownTorn => FaultKind::Unknown,
             Self::FatalWritten | Self::FatalLost => FaultKind::Fatal,
         }
     }
 
-    /// Whether the write is there afterwards.
+    /// Whether the write, or some of it, is there afterwards.
     #[must_use]
     pub fn writes(self) -> bool {
         match self {
-            Self::UnknownWritten | Self::FatalWritten => true,
+            Self::UnknownWritten | Self::UnknownTorn | Self::FatalWritten => true,
             Self::Refused | Self::UnknownLost | Self::FatalLost => false,
         }
     }
@@ -51,7 +59,9 @@ impl WriteFault {
     pub(super) fn fault(self) -> Fault {
         let message = match self {
             Self::Refused => "the disk is full: nothing was written",
-            Self::UnknownWritten | Self::UnknownLost => "the answer to a write was lost: reload and look",
+            Self::UnknownWritten | Self::UnknownLost | Self::UnknownTorn => {
+                "the answer to a write was lost: reload and look"
+            }
             Self::FatalWritten | Self::FatalLost => "a sync failed: this store is not written to again",
         };
         Fault::new(self.kind(), message)
@@ -117,6 +127,12 @@ impl Faults {
     /// The next `reads` reads of the owner fail.
     pub fn fail_reads(&self, reads: u64) {
         lock(&self.state).script.reads = reads;
+    }
+
+    /// How many batches were refused because their owner is not, or no longer, the shard's.
+    #[must_use]
+    pub fn stale_writes(&self) -> u64 {
+        lock(&self.state).stale_writes
     }
 
     /// Nothing that was to go wrong does.

@@ -110,13 +110,16 @@ impl Store for MemoryStore {
         self.check_going()?;
         let mut state = lock(&self.state);
         let verdicts = state.fence(group, self.now());
+        state.stale_writes += verdicts.iter().filter(|verdict| **verdict == Verdict::Stale).count() as u64;
         if !verdicts.contains(&Verdict::Durable) {
             return Ok(verdicts);
         }
         self.counts.write();
         let fault = state.script.next_append();
         if fault.is_none_or(WriteFault::writes) {
-            let (rows, bytes) = state.append(group, &verdicts)?;
+            let torn = fault == Some(WriteFault::UnknownTorn);
+            let whole = if torn { group.len() / 2 } else { group.len() };
+            let (rows, bytes) = state.append(&group[..whole], &verdicts[..whole])?;
             self.counts.commit(rows, bytes);
         }
         drop(state);

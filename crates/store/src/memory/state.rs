@@ -29,6 +29,8 @@ pub(super) struct State {
     letters: u64,
     /// Nodes that share the store, by process, and when their leases end.
     pub(super) members: BTreeMap<Str, Living>,
+    /// How many batches were refused as stale.
+    pub(super) stale_writes: u64,
     pub(super) script: Script,
 }
 
@@ -68,6 +70,7 @@ impl State {
             dead: Vec::new(),
             letters: 0,
             members: BTreeMap::new(),
+            stale_writes: 0,
             script: Script::default(),
         }
     }

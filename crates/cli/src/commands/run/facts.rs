@@ -91,6 +91,7 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::Woken(woken) => format!("woken by {}", say_reason(woken.by)),
         Fact::ChildStarted(_) | Fact::ChildAnswered(_) | Fact::ChildEnded(_) => say_child(fact),
         Fact::ParentPurged => "the parent's record is gone".into(),
+        Fact::Begun => "the run that it holds the key for has begun".into(),
         Fact::Ended(ended) => {
             let why = ended.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
             format!("ended as {}{why}", ended.status)

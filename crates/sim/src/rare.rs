@@ -1,0 +1,94 @@
+//! Rare things: what a suite of seeds must have met, or it has proved too little.
+
+use abide::{Fact, Status, WakeReason};
+use abide_kernel::{After, Outcome, Phase};
+
+use crate::checkers::{Told, View};
+use crate::truth::Witness;
+
+/// Everything that must happen sometimes.
+pub const SOMETIMES: &[&str] = &[
+    "answer_of_another_node",
+    "asked_of_the_wrong_node",
+    "cancel_while_claimed",
+    "claim_lost",
+    "claim_given_back",
+    "completion_refused",
+    "dead_letter",
+    "doubt_resolved",
+    "forged_completion_refused",
+    "join_by_quorum",
+    "key_taken",
+    "ledger_told_by_another_node",
+    "mail_between_nodes",
+    "retries_exhausted",
+    "shard_released",
+    "shard_taken",
+    "signal_after_the_end",
+    "signal_before_wait",
+    "stale_write_refused",
+    "start_reused",
+    "timer_late",
+    "update_answered",
+];
+
+/// How late a timer is that was not there in time.
+const LATE_MS: u64 = 60_000;
+
+/// Notes what the journals tell of rare things.
+pub(crate) fn note(view: &View, witness: &Witness) {
+    for told in view.runs.values() {
+        for row in &told.rows {
+            for fact in &row.facts {
+                if let Some(what) = rare(told, fact) {
+                    witness.saw(what);
+                }
+            }
+        }
+        if told.run.status() == Status::Failed && told.run.cursors.iter().any(|cursor| cursor.retries >= 3) {
+            witness.saw("retries_exhausted");
+        }
+        late_timers(told, witness);
+    }
+}
+
+fn rare(told: &Told, fact: &Fact) -> Option<&'static str> {
+    match fact {
+        Fact::Expired(_) => Some("claim_lost"),
+        Fact::Returned(_) => Some("claim_given_back"),
+        Fact::DeadLettered(_) => Some("dead_letter"),
+        Fact::Anomaly(_) => Some("completion_refused"),
+        Fact::Cancelling(_) => Some("cancel_while_claimed"),
+        Fact::Applied(applied) if applied.then == After::Arrived => Some("signal_before_wait"),
+        Fact::Woken(woken) if woken.by == WakeReason::Children => told
+            .rows
+            .iter()
+            .flat_map(|row| &row.facts)
+            .any(|fact| match fact {
+                Fact::Completed(completed) => match &*completed.outcome {
+                    Outcome::Spawn { join, .. } => matches!(join, abide::Join::Quorum(_)),
+                    _ => false,
+                },
+                _ => false,
+            })
+            .then_some("join_by_quorum"),
+        _ => None,
+    }
+}
+
+fn late_timers(told: &Told, witness: &Witness) {
+    let Ok(mut run) = abide::Run::begin(&told.rows[0]) else { return };
+    for row in &told.rows[1..] {
+        for fact in &row.facts {
+            if let Fact::Woken(woken) = fact
+                && let Phase::Waiting(wait) = &run.cursors[usize::from(woken.cursor)].phase
+                && woken.by == WakeReason::Timer
+                && wait.until.is_some_and(|until| row.at.since(until) > LATE_MS)
+            {
+                witness.saw("timer_late");
+            }
+            run.apply(fact, abide_kernel::Meta { seq: row.seq, at: row.at });
+        }
+        run.rev = row.rev;
+    }
+}
