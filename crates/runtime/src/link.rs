@@ -64,6 +64,8 @@ pub enum Letter {
     Mail(Vec<Mail>),
     /// Envelopes were fetched.
     Fetched(Vec<Mail>),
+    /// Here I am, and I have no shards yet.
+    Joined,
     /// These shards are served here now.
     Took(Vec<(ShardId, ShardEpoch)>),
     /// These shards are free.
@@ -101,6 +103,7 @@ impl Shared {
             Letter::Forget { id } => core.forget_asked(&from.process, id),
             Letter::Mail(mail) => core.mail_came(from, mail),
             Letter::Fetched(mail) => core.mail_fetched(&mail),
+            Letter::Joined => core.another_joined(now),
             Letter::Took(shards) => core.others_took(now, from, &shards, &mut replies),
             Letter::Released(shards) => core.others_released(now, &shards),
             Letter::Told { claim, id, op } => {

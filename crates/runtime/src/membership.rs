@@ -57,6 +57,9 @@ impl Shared {
             let Some(ring) = &mut core.ring else { return Ok(()) };
             let first = !std::mem::replace(&mut ring.renewed, true);
             ring.learn(view);
+            if first {
+                ring.tell_all(&Letter::Joined);
+            }
             ring.tried_at = Some(now);
             ring.next_renewal = now.after(ring.lease_ms / 3);
             ring.serves_until = Timestamp(before.0 + offset).after(ring.lease_ms - ring.lease_ms / 10);
@@ -441,6 +444,13 @@ impl Core {
         }
         replies.extend(told.into_iter().map(|sender| (sender, unknown())));
         self.reroute(now, replies);
+    }
+
+    /// Another node is there, and wants its share.
+    pub(crate) fn another_joined(&mut self, now: Timestamp) {
+        if let Some(ring) = &mut self.ring {
+            ring.next_renewal = ring.next_renewal.min(now);
+        }
     }
 
     pub(crate) fn others_released(&mut self, now: Timestamp, shards: &[(ShardId, ShardEpoch)]) {

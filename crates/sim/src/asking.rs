@@ -154,18 +154,7 @@ async fn forge(run: RunId, claim: u32, engine: &Engine) -> Told {
 
 async fn answer(question: Question, client: &Client) -> Result<Told, ClientError> {
     match question {
-        Question::Start { workflow, input, key, reuse, tenant, few } => {
-            let mut start = client.start(workflow, &input).namespace(tenant).priority((input % 3) as i32);
-            if few {
-                start = start.deliveries_max(2).concurrency("few", 2);
-            }
-            if let Some(key) = &key {
-                let conflict = if reuse { OnConflict::Reuse } else { OnConflict::Reject };
-                start = start.key(key).on_conflict(conflict);
-            }
-            let run = start.await?.id();
-            Ok(Told::So(Acknowledged::Started { run, key }))
-        }
+        Question::Start { .. } => start(question, client).await,
         Question::Signal { run, name, dedup } => {
             client.run(run).signal(name, &1u64).dedup(&dedup).await?;
             Ok(Told::So(Acknowledged::Signalled { run, dedup }))
@@ -223,4 +212,19 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
             Err(error) => Err(error),
         },
     }
+}
+
+/// Starts a run.
+async fn start(question: Question, client: &Client) -> Result<Told, ClientError> {
+    let Question::Start { workflow, input, key, reuse, tenant, few } = question else { return Ok(Told::Done) };
+    let mut start = client.start(workflow, &input).namespace(tenant).priority((input % 3) as i32);
+    if few {
+        start = start.deliveries_max(2).concurrency("few", 2);
+    }
+    if let Some(key) = &key {
+        let conflict = if reuse { OnConflict::Reuse } else { OnConflict::Reject };
+        start = start.key(key).on_conflict(conflict);
+    }
+    let run = start.await?.id();
+    Ok(Told::So(Acknowledged::Started { run, key }))
 }

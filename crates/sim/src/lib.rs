@@ -58,6 +58,12 @@ pub const VERBS: &[(bool, bool, &str)] = &[
     (false, true, "forge"),
 ];
 
+/// Seeds that once failed.
+pub fn regressions() -> impl Iterator<Item = u64> {
+    let lines = include_str!("../regressions.txt").lines();
+    lines.filter_map(|line| line.split('#').next()?.trim().parse().ok())
+}
+
 /// Why a seed fails.
 pub type Violation = String;
 

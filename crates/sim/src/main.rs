@@ -21,6 +21,9 @@ struct Options {
     /// One seed alone, with its story.
     #[arg(long)]
     seed: Option<u64>,
+    /// Live through the seeds of `regressions.txt` as well, each of which once failed.
+    #[arg(long)]
+    regressions: bool,
     /// Stop at the first seed that fails.
     #[arg(long)]
     first: bool,
@@ -51,7 +54,12 @@ fn main() -> ExitCode {
             }
         };
     }
-    let sum = live_all(&options);
+    let mut sum = live_all(&options);
+    if options.regressions {
+        for seed in abide_sim::regressions() {
+            add(&mut sum, seed, live_twice(seed));
+        }
+    }
     for (seed, violation) in sum.failed.iter().take(20) {
         println!("seed {seed}: {violation}\n    to replay it: cargo xtask sim --seed {seed}");
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use abide::{
-    Call, Control, Failure, FnCtx, Function, Join, Machine, Policy, RetryPolicy, StepError, Workflow, await_signal,
-    child, done, hours, minutes, next, replay, sleep, spawn, stop,
+    Boxed, Call, Control, Failure, FnCtx, Function, Join, Machine, Policy, RetryPolicy, StepError, Workflow,
+    await_signal, child, done, hours, minutes, next, replay, sleep, spawn, stop,
 };
 use abide_runtime::Program;
 
@@ -150,6 +150,16 @@ async fn travel(ctx: FnCtx, n: u64, witness: Witness) -> Result<u64, Failure> {
     }
     if n & 128 != 0 {
         ctx.sleep(minutes(30)).await?;
+    }
+    if n & 256 != 0 {
+        // A call that may take long, and what happens to the run meanwhile.
+        let (calls, hears) = (ctx.scope("calls"), ctx.scope("hears"));
+        let weigh = call(Policy::Idempotent);
+        let both: [Boxed<'_, Result<(), Failure>>; 2] = [
+            Box::pin(async move { calls.effect("weigh", weigh).await.map(|_| ()) }),
+            Box::pin(async move { hears.signal::<u64>("go").within(hours(1)).await.map(|_| ()) }),
+        ];
+        ctx.all(both).await?;
     }
     Ok(n)
 }

@@ -95,7 +95,8 @@ impl World {
             }
         }
         self.heal()?;
-        self.audit()
+        self.view.look_again()?;
+        checkers::check(&self.view, &self.witness)
     }
 
     /// What was witnessed.
@@ -139,7 +140,7 @@ impl World {
             self.open(place)?;
         }
         self.strike(place);
-        match self.dice.weighted(&[60, 18, 8, 5, 3, 30]) {
+        match self.dice.weighted(&[60, 21, 8, 5, 3, 30]) {
             0 => {
                 for _ in 0..=self.dice.below(6) {
                     self.turn(place);
@@ -397,7 +398,7 @@ impl World {
         let workflow = if self.dice.chance(600) { "trip" } else { "order" };
         let key = self.dice.chance(400).then(|| format!("key-{}", self.dice.below(5)));
         // The same key with another input is refused, whether or not the run is to be reused.
-        let input = if key.is_some() { self.dice.below(2) } else { self.dice.below(256) };
+        let input = if key.is_some() { self.dice.below(2) } else { self.dice.below(512) };
         let tenant = if self.dice.chance(300) { "acme" } else { "default" };
         let (reuse, few) = (self.dice.chance(500), self.dice.chance(300));
         Question::Start { workflow, input, key, reuse, tenant, few }
@@ -563,6 +564,6 @@ fn seen(witness: &Witness, letter: &Letter) {
         Letter::Took(_) => witness.saw("shard_taken"),
         Letter::Released(_) => witness.saw("shard_released"),
         Letter::Told { .. } => witness.saw("ledger_told_by_another_node"),
-        Letter::Ask { .. } | Letter::Forget { .. } | Letter::Fetched(_) => {}
+        Letter::Ask { .. } | Letter::Joined | Letter::Forget { .. } | Letter::Fetched(_) => {}
     }
 }

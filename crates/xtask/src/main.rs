@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod crash;
+mod known_bugs;
 mod setup;
 mod sim;
 mod test;

@@ -5,17 +5,41 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::known_bugs;
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
+    /// Put each bug of `crates/sim/bugs` into a copy, and look whether it is found.
+    #[arg(long)]
+    known_bugs: bool,
+    /// With --known-bugs: only the first so many.
+    #[arg(long, value_name = "N", requires = "known_bugs")]
+    most: Option<usize>,
     /// What the simulator is told: `--seeds N`, `--from N`, `--seed N`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
 pub(crate) fn perform(root: &Path, options: &Options) -> Result<()> {
+    if options.known_bugs {
+        return known_bugs::perform(root, options.most);
+    }
+    simulate(root, &options.arguments)
+}
+
+/// What every check of the project does of this: the same few seeds, those that once failed, and two of the known bugs.
+pub(crate) fn perform_shortly(root: &Path) -> Result<()> {
+    simulate(root, &["--seeds".into(), SEEDS.into(), "--regressions".into()])?;
+    known_bugs::perform(root, Some(KNOWN_BUGS))
+}
+
+const SEEDS: &str = "120";
+const KNOWN_BUGS: usize = 2;
+
+fn simulate(root: &Path, arguments: &[String]) -> Result<()> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["run", "--quiet", "--release", "--package", "abide-sim", "--"])
-        .args(&options.arguments)
+        .args(arguments)
         .current_dir(root)
         .status()
         .context("starting the simulator")?;

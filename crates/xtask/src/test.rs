@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::{crash, setup, tidy};
+use crate::{crash, setup, sim, tidy};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -26,11 +26,13 @@ enum Stage {
     Test,
     Doc,
     Crash,
+    Sim,
     Tidy,
 }
 
 impl Stage {
-    const IN_ORDER: [Stage; 6] = [Stage::Fmt, Stage::Clippy, Stage::Test, Stage::Doc, Stage::Crash, Stage::Tidy];
+    const IN_ORDER: [Stage; 7] =
+        [Stage::Fmt, Stage::Clippy, Stage::Test, Stage::Doc, Stage::Crash, Stage::Sim, Stage::Tidy];
 
     fn name(self) -> &'static str {
         match self {
@@ -39,6 +41,7 @@ impl Stage {
             Stage::Test => "test",
             Stage::Doc => "doc",
             Stage::Crash => "crash",
+            Stage::Sim => "sim",
             Stage::Tidy => "tidy",
         }
     }
@@ -93,6 +96,7 @@ fn run_stage(root: &Path, stage: Stage, lock: Lock) -> Result<Option<u64>> {
         Stage::Test => run_counting(&mut cargo).map(Some),
         Stage::Doc => run(cargo.env("RUSTDOCFLAGS", "-D warnings")).map(|()| None),
         Stage::Crash => crash::perform_shortly(root).map(|()| None),
+        Stage::Sim => sim::perform_shortly(root).map(|()| None),
         Stage::Tidy => tidy::perform(root).map(|()| None),
     }
 }
@@ -108,7 +112,7 @@ fn cargo_arguments(stage: Stage, lock: Lock) -> Vec<&'static str> {
         // Formatting resolves no dependency, and `cargo fmt` knows no `--locked`.
         Stage::Fmt => return vec!["fmt", "--all", "--check"],
         // These run in this process, without cargo.
-        Stage::Crash | Stage::Tidy => return Vec::new(),
+        Stage::Crash | Stage::Sim | Stage::Tidy => return Vec::new(),
         Stage::Clippy => vec!["clippy", "--workspace", "--all-targets"],
         // All failures of a run are worth more than a quick end at the first. Doc tests are part of it, which
         // `--all-targets` would leave out.

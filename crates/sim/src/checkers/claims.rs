@@ -8,7 +8,7 @@ use super::View;
 use crate::Violation;
 
 pub(crate) fn check(view: &View) -> Result<(), Violation> {
-    for (id, told) in &view.runs {
+    for (id, told) in view.changed() {
         let mut live: BTreeMap<u16, u32> = BTreeMap::new();
         let mut known = false;
         for fact in told.rows.iter().flat_map(|row| &row.facts) {

@@ -9,7 +9,7 @@ use super::{Told, View};
 use crate::Violation;
 
 pub(crate) fn check(view: &View) -> Result<(), Violation> {
-    for (id, told) in &view.runs {
+    for (id, told) in view.changed() {
         let mut ended = BTreeSet::new();
         for fact in told.rows.iter().flat_map(|row| &row.facts) {
             if let Fact::ChildEnded(child) = fact

@@ -4,7 +4,7 @@ use super::View;
 use crate::Violation;
 
 pub(crate) fn check(view: &View) -> Result<(), Violation> {
-    for (id, told) in &view.runs {
+    for (id, told) in view.changed() {
         for pair in told.rows.windows(2) {
             let [before, row] = pair else { continue };
             if row.rev.0 != before.rev.0 + 1 || row.prior != before.seq {

@@ -13,7 +13,7 @@ pub(crate) mod timers;
 pub(crate) mod uniqueness;
 pub(crate) mod wakes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use abide::{Fact, Row, Run, RunId, Status};
 use abide_kernel::Seq;
@@ -36,45 +36,79 @@ pub(crate) struct View {
     store: MemoryStore,
     /// All runs, but those whose records were removed.
     pub(crate) runs: BTreeMap<RunId, Told>,
+    /// Runs that have changed since the last look.
+    changed: BTreeSet<RunId>,
+    /// Every row that says something, by run.
+    rows: BTreeMap<RunId, Vec<Row>>,
+    /// The last row of each shard that was read.
+    heads: Vec<Seq>,
     /// A hash for every row that was seen, which must not change while the row says something.
     seen: BTreeMap<(u16, Seq), u64>,
 }
 
 impl View {
     pub(crate) fn new(store: MemoryStore) -> Self {
-        Self { store, runs: BTreeMap::new(), seen: BTreeMap::new() }
+        let heads = store.map().all().map(|_| Seq(0)).collect();
+        Self {
+            store,
+            runs: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            rows: BTreeMap::new(),
+            heads,
+            seen: BTreeMap::new(),
+        }
     }
 
-    /// Looks at the store.
+    /// Runs that have changed since the last look.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (&RunId, &Told)> {
+        self.changed.iter().filter_map(|id| self.runs.get_key_value(id))
+    }
+
+    /// Looks at everything in the store, also at what was seen before.
+    pub(crate) fn look_again(&mut self) -> Result<(), Violation> {
+        self.heads.iter_mut().for_each(|head| *head = Seq(0));
+        self.rows.clear();
+        self.runs.clear();
+        self.look()
+    }
+
+    /// Looks at what is new in the store.
     pub(crate) fn look(&mut self) -> Result<(), Violation> {
-        let mut rows: BTreeMap<RunId, Vec<Row>> = BTreeMap::new();
+        self.changed.clear();
         for shard in self.store.map().all() {
-            let scanned = self.store.scan(shard, Seq(0), usize::MAX / 2).map_err(|fault| fault.to_string())?;
-            for (index, row) in scanned.into_iter().enumerate() {
+            let head = self.heads[usize::from(shard.0)];
+            let scanned = self.store.scan(shard, head, usize::MAX / 2).map_err(|fault| fault.to_string())?;
+            for row in scanned {
                 let row = row.map_err(|fault| format!("journal: {fault}"))?;
-                if row.seq != Seq(index as u64 + 1) {
-                    return Err(format!("journal: shard {} has {:?} in place {}", shard.0, row.seq, index + 1));
+                let head = &mut self.heads[usize::from(shard.0)];
+                if row.seq != head.next() {
+                    return Err(format!("journal: shard {} has {:?} after {head:?}", shard.0, row.seq));
                 }
+                *head = row.seq;
                 self.keep(shard.0, &row)?;
                 if !row.facts.is_empty() {
-                    rows.entry(row.run).or_default().push(row);
+                    self.changed.insert(row.run);
+                    self.rows.entry(row.run).or_default().push(row);
                 }
             }
         }
-        self.runs.clear();
-        for (id, rows) in rows {
+        for id in &self.changed {
+            let Some(rows) = self.rows.get_mut(id) else { continue };
             // Long after a purge, the same request may begin a run of its own under the same id.
-            let purged = rows.iter().rposition(|row| matches!(row.facts.first(), Some(Fact::Purged)));
-            let rows = &rows[purged.map_or(0, |purged| purged + 1)..];
-            if rows.is_empty() {
-                continue;
+            if let Some(purged) = rows.iter().rposition(|row| matches!(row.facts.first(), Some(Fact::Purged))) {
+                rows.drain(..=purged);
             }
             // A journal begins anew where it was compacted.
-            let first = rows.iter().rposition(|row| matches!(row.facts.first(), Some(Fact::Compacted(_)))).unwrap_or(0);
-            let rows = rows[first..].to_vec();
-            let mut run = Run::begin(&rows[0]).map_err(|bad| format!("journal: {id}: {bad:?}"))?;
-            rows[1..].iter().for_each(|row| run.apply_row(row));
-            self.runs.insert(id, Told { rows, run });
+            if let Some(first) = rows.iter().rposition(|row| matches!(row.facts.first(), Some(Fact::Compacted(_)))) {
+                rows.drain(..first);
+            }
+            let Some((first, rest)) = rows.split_first() else {
+                self.runs.remove(id);
+                continue;
+            };
+            let mut run = Run::begin(first).map_err(|bad| format!("journal: {id}: {bad:?}"))?;
+            rest.iter().for_each(|row| run.apply_row(row));
+            self.runs.insert(*id, Told { rows: rows.clone(), run });
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::View;
 use crate::Violation;
 
 pub(crate) fn check(view: &View) -> Result<(), Violation> {
-    for (id, told) in &view.runs {
+    for (id, told) in view.changed() {
         let signals = told.rows.iter().flat_map(|row| &row.facts).filter_map(|fact| match fact {
             Fact::SignalReceived(signal) => Some(signal.id),
             _ => None,

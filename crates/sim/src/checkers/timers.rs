@@ -7,7 +7,7 @@ use super::View;
 use crate::Violation;
 
 pub(crate) fn check(view: &View) -> Result<(), Violation> {
-    for (id, told) in &view.runs {
+    for (id, told) in view.changed() {
         let Ok(mut run) = Run::begin(&told.rows[0]) else { continue };
         for row in &told.rows[1..] {
             for fact in &row.facts {

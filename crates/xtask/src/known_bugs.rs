@@ -1,0 +1,94 @@
+//! `cargo xtask sim --known-bugs`: bugs that were thought of, each a patch, are put into a copy of the tree one after the
+//! other; the simulator must find every one of them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
+
+use crate::setup::cargo_path;
+
+/// Seeds within which a bug must be found.
+const SEEDS_MAX: &str = "2000";
+
+/// Looks for each bug, or for the first few.
+pub(crate) fn perform(root: &Path, most: Option<usize>) -> Result<()> {
+    let patches = patches(root)?;
+    let scratch = root.join("target/known-bugs");
+    let tree = scratch.join("tree");
+    let mut found = serde_json::Map::new();
+    let mut missed = Vec::new();
+    for patch in patches.iter().take(most.unwrap_or(usize::MAX)) {
+        let name = patch.file_stem().and_then(|name| name.to_str()).context("a patch has a name")?;
+        copy(root, &tree)?;
+        let mut apply = Command::new("git");
+        apply.args(["apply", "--whitespace=nowarn"]).arg(patch).current_dir(&tree);
+        // The copy is no repository of its own: what it lies in must not count.
+        apply.env("GIT_CEILING_DIRECTORIES", &scratch);
+        ensure!(apply.status().context("starting git")?.success(), "{name} no longer applies: bring it up to date");
+        match look_for(&tree, &root.join("target"))? {
+            Some(seed) => {
+                eprintln!("{name}: found by seed {seed}");
+                found.insert(name.to_owned(), json!(seed));
+            }
+            None => missed.push(name.to_owned()),
+        }
+    }
+    println!("{}", json!({ "bugs": found.len() + missed.len(), "found_by_seed": found, "missed": missed }));
+    ensure!(missed.is_empty(), "these bugs were not found in {SEEDS_MAX} seeds: {missed:?}");
+    Ok(())
+}
+
+fn patches(root: &Path) -> Result<Vec<PathBuf>> {
+    let folder = root.join("crates/sim/bugs");
+    let entries = std::fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
+    let mut patches: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    patches.sort();
+    if patches.is_empty() {
+        bail!("there are no patches in {}", folder.display());
+    }
+    Ok(patches)
+}
+
+/// Copies what a build needs. Files that are as they were keep their age, so that only what changes is built again.
+fn copy(root: &Path, tree: &Path) -> Result<()> {
+    std::fs::create_dir_all(tree).context("making the copy")?;
+    for part in ["Cargo.toml", "Cargo.lock", ".cargo", "crates"] {
+        copy_part(&root.join(part), &tree.join(part))?;
+    }
+    Ok(())
+}
+
+fn copy_part(from: &Path, to: &Path) -> Result<()> {
+    if from.is_dir() {
+        std::fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            copy_part(&entry.path(), &to.join(entry.file_name()))?;
+        }
+        return Ok(());
+    }
+    let text = std::fs::read(from).with_context(|| format!("reading {}", from.display()))?;
+    if std::fs::read(to).ok().as_ref() != Some(&text) {
+        std::fs::write(to, text).with_context(|| format!("writing {}", to.display()))?;
+    }
+    Ok(())
+}
+
+/// The first seed that fails, if one does.
+fn look_for(tree: &Path, target: &Path) -> Result<Option<u64>> {
+    let output = Command::new(cargo_path())
+        .args(["run", "--quiet", "--release", "--package", "abide-sim", "--", "--first", "--seeds", SEEDS_MAX])
+        .current_dir(tree)
+        // What is not ours was built for the simulator itself.
+        .env("CARGO_TARGET_DIR", target)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("starting the simulator")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(said.contains("\"seeds\""), "the simulator did not run: {said}");
+    let first = said.lines().find_map(|line| line.strip_prefix("seed ")?.split(':').next()?.parse().ok());
+    Ok(first.filter(|_| !output.status.success()))
+}
