@@ -25,7 +25,7 @@ pub const FORMAT: u8 = 1;
 pub type Facts = SmallVec<[Fact; 4]>;
 
 /// One row of a shard's log: what one transition made true of one run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Its position in the shard's log.
     pub seq: Seq,

@@ -33,7 +33,7 @@ pub fn mix(mut value: u64) -> u64 {
 }
 
 /// Where a run belongs: a stable hash of its home key, twelve bits wide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot(pub u16);
 
 impl Slot {
@@ -247,7 +247,7 @@ impl fmt::Display for BadId {
 impl core::error::Error for BadId {}
 
 /// A claim: the run and the number of the claim within it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClaimId {
     /// The run the claimed attempt belongs to.
     pub run: RunId,

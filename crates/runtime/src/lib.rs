@@ -31,6 +31,7 @@ mod ring;
 mod snapshot;
 mod steps;
 mod watchdog;
+mod wire;
 mod writer;
 
 pub use admission::{Unanswered, new_request};
@@ -46,3 +47,4 @@ pub use observer::{Beginning, Instead, Observer};
 pub use program::{Attempt, AttemptLink, Life, Notifier, Program, Verdict};
 pub use rest::Rest;
 pub use snapshot::Snapshot;
+pub use wire::{Mailbox, Wire};

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{ClaimId, Op, OpId, Refusal, ShardEpoch, ShardId, Slot};
 use abide_store::Member;
+use serde::{Deserialize, Serialize};
 
 use crate::core::{Core, Waiter};
 use crate::dispatch::tell;
 use crate::driver::{Engine, Shared};
 use crate::ring::reads;
+use crate::wire::Mailbox;
 
 /// How letters travel. Sending never waits, and may be called under locks.
 pub trait Link: Send + Sync {
@@ -19,7 +21,7 @@ pub trait Link: Send + Sync {
 }
 
 /// Envelopes up to a number wait in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mail {
     /// Whose they are.
     pub from: ShardId,
@@ -30,7 +32,8 @@ pub struct Mail {
 }
 
 /// What one node says to another.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Letter {
     /// Give this command to your shard. The same number is the same question.
     Ask {
@@ -82,6 +85,11 @@ pub enum Letter {
 }
 
 impl Engine {
+    /// Takes in the letters that come into a box, from now on.
+    pub fn receives(&self, mailbox: &Mailbox) {
+        mailbox.belongs_to(&self.shared);
+    }
+
     /// Takes in a letter from another node.
     pub fn receive(&self, from: &Member, letter: Letter) {
         self.shared.receive(from, letter);

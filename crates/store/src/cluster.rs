@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use abide_kernel::{ShardEpoch, ShardId, Str, Timestamp};
 
+use serde::{Deserialize, Serialize};
+
 use crate::Fault;
 
 /// A node, as it enters a store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// This life of the node: no two processes share one.
     pub process: Str,
@@ -83,6 +85,12 @@ pub trait Cluster {
     /// # Errors
     /// When the store cannot be written.
     fn release(&mut self, shard: ShardId, epoch: ShardEpoch) -> Result<(), Fault>;
+
+    /// A secret that all nodes of this store share, by which they know each other. The first who asks makes it.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    fn secret(&mut self) -> Result<Vec<u8>, Fault>;
 
     /// The node is going: its lease ends now, and what it owned is free.
     ///

@@ -5,6 +5,8 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::envelope::{DeadEnvelope, Envelope};
 use crate::transition::{
     child::StartingChild, complete::Completing, fail::Failing, manual, record::Recording, resolve::Resolving, signal,
@@ -24,7 +26,7 @@ pub struct Ticket(pub u64);
 pub struct WorkerId(pub u32);
 
 /// What a shard can be asked to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {
     /// Start a run.
     Start {
@@ -262,7 +264,7 @@ impl Command {
 }
 
 /// When the caller of an update is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Told {
     /// When the update is accepted.
     Accepted,
@@ -271,7 +273,7 @@ pub enum Told {
 }
 
 /// What becomes of an envelope that was set aside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Settling {
     /// Its message goes back in line. It may be set aside again.
     Requeue,
@@ -280,7 +282,7 @@ pub enum Settling {
 }
 
 /// What a caller is told.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// To a start.
     Started(StartAnswer),
@@ -317,7 +319,7 @@ pub enum Answer {
 }
 
 /// What the store's index rows do not say yet.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Unflushed {
     /// Runs that changed, without their folded state.
     pub records: Vec<Record>,
@@ -326,7 +328,7 @@ pub struct Unflushed {
 }
 
 /// How a run ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ending {
     /// The run.
     pub run: RunId,
@@ -440,7 +442,7 @@ pub enum Load {
 }
 
 /// A place in the line of waiting attempts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LinePlace {
     /// Lower comes first.
     pub priority: i32,
@@ -497,7 +499,7 @@ pub struct Flush {
 }
 
 /// A run's index row: what finds it again, and its folded state.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The run.
     pub run: RunId,

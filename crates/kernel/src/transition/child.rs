@@ -6,6 +6,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Transition, record, start, wake};
+use serde::{Deserialize, Serialize};
+
 use crate::envelope::Message;
 use crate::limits::CHILDREN_MAX;
 use crate::outcome::{ChildSpec, validate_child_key};
@@ -16,7 +18,7 @@ use crate::{
 };
 
 /// What a worker says when its step starts a child.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StartingChild {
     /// The claim's number.
     pub claim: u32,

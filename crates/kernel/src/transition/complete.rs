@@ -6,6 +6,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Transition, await_signal, cancel, child, manual, record, schedule, update, wait, wake};
+use serde::{Deserialize, Serialize};
+
 use crate::outcome::Consume;
 use crate::{
     After, Applied, Completed, Completion, Cursor, Ended, ErrorInfo, Executed, Fact, Meta, Outcome, Payload, Phase,
@@ -13,7 +15,7 @@ use crate::{
 };
 
 /// What a worker says when its step has returned.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Completing {
     /// The claim's number.
     pub claim: u32,

@@ -6,13 +6,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Transition, complete, dead_letter, record};
+use serde::{Deserialize, Serialize};
+
 use crate::{
     Completion, Ended, ErrorInfo, Executed, Fact, Failed, Meta, OpEnd, OpId, OpKind, OpState, Phase, Refusal, Resulted,
     RetryPolicy, Run, Scheduled, Status, Str, Timestamp, TokenHash, stable_hash,
 };
 
 /// What a worker says when its step has failed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failing {
     /// The claim's number.
     pub claim: u32,

@@ -9,6 +9,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Transition, record};
+use serde::{Deserialize, Serialize};
+
 use crate::limits::{MANUAL_EVENTS_MAX, MANUALS_MAX, NOTE_BYTES_MAX, ROLES_MAX};
 use crate::spec::{check_count, check_name, check_payload};
 use crate::{
@@ -18,7 +20,7 @@ use crate::{
 };
 
 /// What a step asks of a person.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asking {
     /// What kind of boundary.
     pub kind: ManualKind,
@@ -65,7 +67,7 @@ impl Asking {
 }
 
 /// What a person says who decides.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Deciding {
     /// The boundary's entry in the ledger.
     pub op: OpId,
@@ -84,7 +86,7 @@ pub struct Deciding {
 }
 
 /// What a person says who gives a boundary to somebody, or gives it back.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Assigning {
     /// The boundary's entry in the ledger.
     pub op: OpId,

@@ -8,6 +8,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Transition, child, manual, signal, update, wait, wake};
+use serde::{Deserialize, Serialize};
+
 use crate::limits::OPS_MAX;
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
@@ -17,7 +19,7 @@ use crate::{
 };
 
 /// What a worker says when its step writes to the ledger.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recording {
     /// The claim's number.
     pub claim: u32,
@@ -28,7 +30,7 @@ pub struct Recording {
 }
 
 /// One thing that a step writes to the ledger. Under a claim only its worker adds entries, so it numbers them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Entry {
     /// It is about to do something, or begins to wait.
     Intend {
@@ -91,7 +93,7 @@ pub enum Entry {
 }
 
 /// What an entry is about to be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Wanted {
     /// Outside work under this policy.
     Effect(Policy),

@@ -5,6 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Transition, manual, record};
+use serde::{Deserialize, Serialize};
+
 use crate::spec::check_payload;
 use crate::{
     Approval, Dedup, EndedAt, ErrorInfo, Fact, Interrupt, Meta, OpId, OpKind, OpState, Refusal, RequestId, Resolution,
@@ -12,7 +14,7 @@ use crate::{
 };
 
 /// What someone says of an effect that is in doubt.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resolving {
     /// The effect's key in the ledger.
     pub key: Str,

@@ -4,6 +4,8 @@ use alloc::boxed::Box;
 
 use super::wait::{self, Awaited};
 use super::{Transition, wake};
+use serde::{Deserialize, Serialize};
+
 use crate::limits::{DEDUP_KEYS_MAX, INBOX_SIGNALS_MAX};
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
@@ -12,7 +14,7 @@ use crate::{
 };
 
 /// What a sender says.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sent {
     /// The signal's name.
     pub name: Str,
@@ -25,7 +27,7 @@ pub struct Sent {
 }
 
 /// What a sender is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
     /// The signal's number within the run.
     pub signal: u64,

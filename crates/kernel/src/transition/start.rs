@@ -6,12 +6,14 @@ use alloc::vec::Vec;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Transition, schedule};
+use serde::{Deserialize, Serialize};
+
 use crate::{
     Cursor, Fact, OnConflict, Parent, Phase, RequestId, Run, RunId, StartSpec, Started, Str, Timestamp, run::RUN_FORMAT,
 };
 
 /// What a start was answered with.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum StartAnswer {
     /// A new run.
     Created(RunId),
@@ -27,7 +29,7 @@ pub enum StartAnswer {
 }
 
 /// Why a start was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RejectReason {
     /// The caller asked for rejection on conflict.
     KeyTaken,

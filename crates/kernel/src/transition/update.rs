@@ -8,6 +8,8 @@ use alloc::vec::Vec;
 
 use super::Transition;
 use super::wait::{self, Awaited};
+use serde::{Deserialize, Serialize};
+
 use crate::limits::{ANSWERS_MAX, UPDATES_MAX};
 use crate::spec::{check_key, check_name, check_payload};
 use crate::{
@@ -16,7 +18,7 @@ use crate::{
 };
 
 /// What a caller asks of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Requesting {
     /// The update's name.
     pub name: Str,
@@ -29,7 +31,7 @@ pub struct Requesting {
 }
 
 /// What a caller is told whose update is accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
     /// The update's number within the run.
     pub update: u64,
