@@ -4,14 +4,19 @@
 //! facts, envelopes and consumed cursors, appended under a fence of epoch and position. Index rows and
 //! checkpoints are written behind and can be rebuilt from the log: deleting them changes no answer.
 
+#![cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only stores on a disk use it"))]
+
 mod cluster;
 mod counts;
 mod fault;
+mod group;
 mod journal;
+mod letter;
 mod listing;
 mod record;
 mod row;
 mod serving;
+mod setting;
 mod store;
 mod sum;
 mod url;
