@@ -6,7 +6,7 @@ use std::time::Duration;
 use abide_kernel::shard::{Rule, Rules};
 use abide_runtime::{Clock, Config, Metrics, Notifier, Pool, Program, Stopped};
 use abide_store::sqlite::SqliteStore;
-use abide_store::{Durability, Store, StoreUrl};
+use abide_store::{Durability, Fault, FaultKind, Store, StoreUrl};
 
 use crate::{Client, Limit, StartError, Workflow};
 
@@ -136,8 +136,8 @@ impl EngineBuilder {
     /// When the URL, the store, a workflow or a limit is not as it should be.
     pub async fn start(self) -> Result<Engine, StartError> {
         let mut url: StoreUrl = self.url.parse()?;
-        if let (StoreUrl::Sqlite { durability, .. }, Some(wanted)) = (&mut url, self.durability) {
-            *durability = wanted;
+        if let Some(wanted) = self.durability {
+            url = url.with_durability(wanted);
         }
         let node = self.config.node.clone();
         let shards = self.shards;
@@ -181,6 +181,10 @@ fn open_store(url: &StoreUrl, shards: u16, owner: &str) -> Result<Box<dyn Store>
     match url {
         StoreUrl::Memory => Ok(Box::new(abide_store::memory::MemoryStore::new(shards))),
         StoreUrl::Sqlite { path, durability } => Ok(Box::new(SqliteStore::open(path, *durability, shards, owner)?)),
+        StoreUrl::Postgres(url) => {
+            let message = format!("{url}: engines on PostgreSQL come with a later release; use sqlite:");
+            Err(Fault::new(FaultKind::Unusable, message).into())
+        }
     }
 }
 
