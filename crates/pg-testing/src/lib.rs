@@ -8,8 +8,8 @@
 
 mod watch;
 
-use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ impl Server {
         let mut text =
             format!("listen_addresses = ''\nunix_socket_directories = '{}'\nmax_connections = 200\n", folder.display());
         for (name, value) in settings {
-            let _ = writeln!(text, "{name} = '{value}'");
+            text.push_str(&format!("{name} = '{value}'\n"));
         }
         let file = data.join("postgresql.auto.conf");
         fs::write(&file, text).expect("the settings are written");
@@ -151,6 +151,17 @@ impl Server {
             .expect("psql starts");
         assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
+    }
+
+    /// A session with `psql` that stays open.
+    ///
+    /// # Panics
+    /// When `psql` does not start.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        let mut psql = Command::new(bin("psql"));
+        psql.args(["-X", "-q", "-At", "-U", NAME, "-d", NAME, "-p", &self.port.to_string(), "-h"]).arg(&self.folder);
+        Session(psql.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("psql starts"))
     }
 
     /// Stops in good order; connections are ended.
@@ -244,6 +255,28 @@ impl Drop for Server {
 
 fn send(signal: &str, to: &[String]) {
     let _ = Command::new("kill").arg(signal).args(to).stderr(Stdio::null()).status();
+}
+
+/// A session that stays open until it is dropped; then it ends without a commit.
+#[derive(Debug)]
+pub struct Session(Child);
+
+impl Session {
+    /// Sends statements, and does not wait for their answers.
+    ///
+    /// # Panics
+    /// When the session is over.
+    pub fn send(&mut self, sql: &str) {
+        let input = self.0.stdin.as_mut().expect("the session has an input");
+        writeln!(input, "{sql}").and_then(|()| input.flush()).expect("the session is there");
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Whether this machine has a PostgreSQL server.

@@ -173,6 +173,44 @@ fn a_store_outlives_its_server() {
     }
 }
 
+/// SQ-16, SQ-8: a position that somebody takes while an append is under way makes that shard stale, and no other.
+#[test]
+fn a_position_that_is_taken_under_way_stops_only_its_shard() {
+    let schema = Schema::new(2);
+    let mut store = schema.open();
+    let epochs = [0, 1].map(|shard| store.open_shard(ShardId(shard), "p").unwrap().epoch);
+    let group = |first: u64| {
+        let batches = [0u16, 1].map(|shard| {
+            let mut batch = batch(epochs[usize::from(shard)], first, first + 2);
+            batch.shard = ShardId(shard);
+            batch
+        });
+        batches.to_vec()
+    };
+    assert_eq!(store.append(&group(1)).unwrap(), [Verdict::Durable; 2]);
+    let mut other = server().session();
+    let taken = "INSERT INTO journal SELECT run, rev, at, 3, prior, checksum, shard, facts FROM journal";
+    other.send(&format!("SET search_path = {}; BEGIN; {taken} WHERE shard = 1 AND seq = 2;", schema.name));
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let inside = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE 'INSERT INTO journal SELECT%'";
+    while server().psql(inside) == "0" {
+        std::thread::yield_now();
+    }
+    let name = format!("{waits} AND application_name = 'abide {}'", schema.name);
+    let waiter = std::thread::spawn(move || {
+        while server().psql(&name) == "0" {
+            std::thread::yield_now();
+        }
+        other.send("COMMIT;");
+        other
+    });
+    assert_eq!(store.append(&group(3)).unwrap(), [Verdict::Durable, Verdict::Stale]);
+    drop(waiter.join().unwrap());
+    assert_eq!(schema.edit("SELECT shard, count(*) FROM journal GROUP BY shard ORDER BY shard"), "0|4\n1|3");
+    // Also when it was taken before.
+    assert_eq!(store.append(&group(3)).unwrap(), [Verdict::Stale; 2]);
+}
+
 /// Inside of somebody's runtime, where waiting on one's own is not allowed, a store works all the same.
 #[test]
 fn a_store_is_used_and_dropped_inside_of_a_runtime() {

@@ -10,7 +10,7 @@ mod server;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use abide_kernel::shard::Batch;
+use abide_kernel::shard::{Batch, Flush};
 use abide_kernel::{Facts, Rev, Row, RunId, Seq, ShardId, Slot, Timestamp};
 use abide_pg_testing::Server;
 use abide_store::postgres::PostgresStore;
@@ -51,6 +51,14 @@ impl Through {
         store.cluster().unwrap().renew(&member, Duration::from_secs(3_600)).unwrap();
         let ends = (0..SHARDS).map(|shard| (store.open_shard(ShardId(shard), "p").unwrap().epoch, 0)).collect();
         Self { store, ends, facts: facts() }
+    }
+
+    /// Index rows as they are written behind: every shard in turn.
+    fn flush(&mut self, turn: usize) {
+        let shard = turn % self.ends.len();
+        let (epoch, end) = self.ends[shard];
+        let flush = Flush { shard: ShardId(shard as u16), epoch, through: Seq(end), ..Flush::default() };
+        assert_eq!(self.store.flush(&flush).unwrap(), Verdict::Durable);
     }
 
     fn group(&mut self, rows: usize) {
@@ -124,6 +132,33 @@ fn rate(rows: usize, mut group: impl FnMut(usize)) -> f64 {
         count += rows;
     }
     count as f64 / since.elapsed().as_secs_f64()
+}
+
+/// AB-10: a transaction that pins the horizon keeps dead rows from being cleared away.
+#[test]
+#[ignore = "it measures, for half a minute and more"]
+fn the_store_while_the_horizon_is_pinned() {
+    let server = Server::start();
+    let mut through = Through::new(&server.url());
+    let mut rates: [Vec<f64>; 2] = Default::default();
+    let mut turn = 0;
+    for _ in 0..ROUNDS {
+        for (pinned, rates) in [false, true].into_iter().zip(&mut rates) {
+            let mut session = server.session();
+            if pinned {
+                session.send("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT txid_current();");
+            }
+            rates.push(rate(128, |rows| {
+                turn += 1;
+                through.group(rows);
+                if turn % 8 == 0 {
+                    through.flush(turn / 8);
+                }
+            }));
+        }
+    }
+    let [free, pinned] = rates.map(median);
+    println!("groups of 128 with index rows: {free:.0} rows/s, pinned {pinned:.0} rows/s, ratio {:.2}", pinned / free);
 }
 
 fn median(mut rates: Vec<f64>) -> f64 {

@@ -29,7 +29,7 @@ macro_rules! held {
             WHERE s.epoch = g.epoch AND s.owner IS NOT NULL
               AND (NOT s.leased OR (s.owner = $4 AND clock_ms() < $5)
                    OR clock_ms() < (SELECT n.until FROM node n WHERE n.process = s.owner))
-              AND (g.after = 0 OR g.after = (SELECT j.seq FROM journal j WHERE j.shard = g.shard AND j.seq = g.after))
+              AND g.after = coalesce((SELECT j.seq FROM journal j WHERE j.shard = g.shard ORDER BY j.seq DESC LIMIT 1), 0)
             ORDER BY s.id FOR SHARE OF s
         ), written AS (
             INSERT INTO journal (run, rev, at, seq, prior, checksum, shard, facts)
