@@ -30,6 +30,10 @@ impl Place {
             StoreUrl::Sqlite { path, durability } => {
                 Ok(Self { path, durability, namespace: globals.namespace.clone() })
             }
+            StoreUrl::Postgres(url) => {
+                let what = format!("{url}: this release looks at stores in files only");
+                Err(Failure::usage("bad_store", what).hint("give a file: --store sqlite:abide.db"))
+            }
             StoreUrl::Memory => {
                 let what = "a store in memory ends with its process; there is nothing to look at from here";
                 Err(Failure::usage("bad_store", what).hint("give a file: --store sqlite:abide.db"))

@@ -1,10 +1,15 @@
 //! The engine inside the user's process.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::shard::{Rule, Rules};
+#[cfg(feature = "postgres")]
+use abide_runtime::Wire;
 use abide_runtime::{Clock, Config, Metrics, Notifier, Pool, Program, Stopped};
+#[cfg(feature = "postgres")]
+use abide_store::postgres::PostgresStore;
 use abide_store::sqlite::SqliteStore;
 use abide_store::{Durability, Store, StoreUrl};
 
@@ -16,8 +21,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Describes an engine on a store: `sqlite:path`, `sqlite:path?durability=relaxed`, or `memory:`. See [`Durability`]
-    /// for what an acknowledgement means then.
+    /// Describes an engine on a store: `sqlite:path`, `sqlite:path?durability=relaxed`, `postgres://…`, or `memory:`. See
+    /// [`Durability`] for what an acknowledgement means then. Engines on the same schema of a PostgreSQL database share its
+    /// work.
     pub fn open(url: &str) -> EngineBuilder {
         EngineBuilder {
             url: url.into(),
@@ -25,8 +31,11 @@ impl Engine {
             config: Config::default(),
             pools: Vec::new(),
             limits: Vec::new(),
-            shards: 1,
+            shards: None,
             durability: None,
+            listens: SocketAddr::from(([127, 0, 0, 1], 0)),
+            advertises: None,
+            secret: None,
         }
     }
 
@@ -56,9 +65,15 @@ pub struct EngineBuilder {
     config: Config,
     pools: Vec<Pool>,
     limits: Vec<Rule>,
-    shards: u16,
+    shards: Option<u16>,
     durability: Option<Durability>,
+    listens: SocketAddr,
+    advertises: Option<String>,
+    secret: Option<Vec<u8>>,
 }
+
+/// How many shards a new store has that nodes share, unless it is said otherwise.
+const SHARED_SHARDS: u16 = 64;
 
 impl EngineBuilder {
     /// Makes a workflow known. Several versions of one workflow can stand side by side.
@@ -98,9 +113,35 @@ impl EngineBuilder {
         self
     }
 
-    /// How many shards a store that is made new gets. A store that exists keeps its own.
+    /// How many shards a store that is made new gets: 1, or 64 where nodes share it. A store that exists keeps its own.
     pub fn shards(mut self, shards: u16) -> Self {
-        self.shards = shards;
+        self.shards = Some(shards);
+        self
+    }
+
+    /// Where this node listens for the other nodes of a shared store. Any port of the loopback, unless it is said
+    /// otherwise: nodes on several machines need an address that the others reach.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listens = address;
+        self
+    }
+
+    /// The address that other nodes are told, as `host:port`, where it is not the one that this node listens at.
+    pub fn advertise(mut self, address: &str) -> Self {
+        self.advertises = Some(address.into());
+        self
+    }
+
+    /// The secret by which the nodes of a shared store know each other, in place of the one that the store keeps.
+    pub fn cluster_secret(mut self, secret: &[u8]) -> Self {
+        self.secret = Some(secret.to_vec());
+        self
+    }
+
+    /// How long this node of a shared store is believed to live after it last said so; ten seconds, unless it is said
+    /// otherwise. Then the others take over what it served.
+    pub fn node_lease(mut self, lease: Duration) -> Self {
+        self.config.sharing.lease = lease;
         self
     }
 
@@ -136,15 +177,45 @@ impl EngineBuilder {
     /// When the URL, the store, a workflow or a limit is not as it should be.
     pub async fn start(self) -> Result<Engine, StartError> {
         let mut url: StoreUrl = self.url.parse()?;
-        if let (StoreUrl::Sqlite { durability, .. }, Some(wanted)) = (&mut url, self.durability) {
-            *durability = wanted;
+        if let Some(wanted) = self.durability {
+            url = url.with_durability(wanted);
         }
         let node = self.config.node.clone();
-        let shards = self.shards;
+        let shards = self.shards.unwrap_or(if matches!(url, StoreUrl::Postgres(_)) { SHARED_SHARDS } else { 1 });
         // Opening may read and sync a lot; the caller's runtime goes on meanwhile.
-        let opening = std::thread::spawn(move || open_store(&url, shards, &node));
-        let store = wait(opening).await?;
+        let opening = std::thread::spawn(move || {
+            let mut store = open_store(&url, shards, &node)?;
+            let secret = store.cluster().map(|cluster| cluster.secret()).transpose()?;
+            Ok::<_, StartError>((store, secret))
+        });
+        let (store, secret) = wait(opening).await?;
+        #[cfg(feature = "postgres")]
+        if let Some(kept) = secret {
+            return self.start_shared(store, kept).await;
+        }
+        #[cfg(not(feature = "postgres"))]
+        drop(secret);
         self.start_on(store)
+    }
+
+    /// Begins to work beside the other nodes of a store that is shared.
+    #[cfg(feature = "postgres")]
+    async fn start_shared(mut self, store: Box<dyn Store>, kept: Vec<u8>) -> Result<Engine, StartError> {
+        let secret = self.secret.take().unwrap_or(kept);
+        let at = self.listens;
+        let (wire, address, mailbox) =
+            Wire::listen(at, secret).await.map_err(|source| StartError::Address { address: at, source })?;
+        self.config.sharing.address = self.advertises.take().unwrap_or_else(|| address.to_string());
+        self.config.sharing.link = wire;
+        // Taking shards reads a lot, and must not be done by a thread of the caller's runtime.
+        let handle = tokio::runtime::Handle::current();
+        let opening = std::thread::spawn(move || {
+            let _inside = handle.enter();
+            self.start_on(store)
+        });
+        let engine = wait(opening).await?;
+        engine.inner.receives(&mailbox);
+        Ok(engine)
     }
 
     /// Begins to work on a store that is open already.
@@ -181,6 +252,13 @@ fn open_store(url: &StoreUrl, shards: u16, owner: &str) -> Result<Box<dyn Store>
     match url {
         StoreUrl::Memory => Ok(Box::new(abide_store::memory::MemoryStore::new(shards))),
         StoreUrl::Sqlite { path, durability } => Ok(Box::new(SqliteStore::open(path, *durability, shards, owner)?)),
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres(url) => Ok(Box::new(PostgresStore::open(url, shards)?)),
+        #[cfg(not(feature = "postgres"))]
+        StoreUrl::Postgres(url) => {
+            let message = format!("{url}: this build of abide has no PostgreSQL; add its feature `postgres`");
+            Err(abide_store::Fault::new(abide_store::FaultKind::Unusable, message).into())
+        }
     }
 }
 

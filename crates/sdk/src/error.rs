@@ -89,6 +89,15 @@ pub enum StartError {
     /// The engine could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// It cannot listen for other nodes.
+    #[error("nobody can listen at {address} for other nodes; choose another with EngineBuilder::listen")]
+    Address {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
     /// A limit cannot be meant.
     #[error(transparent)]
     Limit(#[from] BadRule),

@@ -4,6 +4,7 @@ use abide_kernel::shard::Batch;
 use abide_kernel::{Fact, LetterId, Row, RunId, Seq, ShardEpoch, ShardId};
 
 use crate::row::{self, RawRow};
+use crate::sum::Sum;
 use crate::{Fault, FaultKind, Scanned, Verdict};
 
 /// The fence: the batch is the owner's, and its rows take the next positions, all of them.
@@ -87,6 +88,21 @@ pub(crate) fn check_end(shard: ShardId, head: Seq, watermark: Seq) -> Result<(),
         shard.0, head.0, watermark.0
     );
     Err(Fault::corrupt(None, Some((shard, head.next())), message))
+}
+
+/// Whether the row that was last when the end of the log was noted is the one that stands there.
+pub(crate) fn check_last(shard: ShardId, head: Seq, same: bool) -> Result<(), Fault> {
+    if same {
+        return Ok(());
+    }
+    let message =
+        format!("journal row {} of shard {} is not the one that was last when the store was left", head.0, shard.0);
+    Err(Fault::corrupt(None, Some((shard, head)), message))
+}
+
+/// The checksum of a watermark. Nought is believed without one: nothing is taken from index rows then.
+pub(crate) fn mark(shard: ShardId, watermark: Seq) -> i64 {
+    Sum::of("watermark").number(i64::from(shard.0)).number(watermark.0 as i64).end()
 }
 
 #[cfg(test)]

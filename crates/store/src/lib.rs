@@ -4,14 +4,22 @@
 //! facts, envelopes and consumed cursors, appended under a fence of epoch and position. Index rows and
 //! checkpoints are written behind and can be rebuilt from the log: deleting them changes no answer.
 
+#![cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres")),
+    allow(dead_code, reason = "only stores on a disk use it")
+)]
+
 mod cluster;
 mod counts;
 mod fault;
+mod group;
 mod journal;
+mod letter;
 mod listing;
 mod record;
 mod row;
 mod serving;
+mod setting;
 mod store;
 mod sum;
 mod url;
@@ -19,6 +27,8 @@ mod url;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -27,4 +37,4 @@ pub use fault::{Fault, FaultKind};
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
 pub use serving::Serving;
 pub use store::{Counters, Due, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
-pub use url::{BadUrl, Durability, StoreUrl};
+pub use url::{BadUrl, Durability, PostgresUrl, StoreUrl};

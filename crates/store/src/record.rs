@@ -1,10 +1,10 @@
 //! The written form of an index row: every column of it is under one checksum, which is checked wherever it is read.
 
 use abide_kernel::shard::{LinePlace, Record};
-use abide_kernel::{Row, Run, RunId, Seq};
+use abide_kernel::{Row, Run, RunId, Seq, Status, Timestamp};
 
 use crate::sum::Sum;
-use crate::{Fault, StoredRun};
+use crate::{Fault, Listed, StoredRun};
 
 /// An index row as a store has it: not yet checked.
 #[derive(Clone, Debug)]
@@ -48,6 +48,29 @@ impl RawRecord {
             return Err(self.damaged("its checkpoint is of another run or revision"));
         }
         Ok(StoredRun { run, head: Seq(self.head) })
+    }
+
+    /// What a listing shows of it, if it is as it was written.
+    pub(crate) fn listed(self) -> Result<Listed, Fault> {
+        self.check()?;
+        let Ok(status) = self.status.parse::<Status>() else {
+            return Err(self.damaged(&format!("{:?} is no status", self.status)));
+        };
+        Ok(Listed {
+            run: self.run,
+            namespace: self.namespace.into(),
+            workflow: self.workflow.into(),
+            version: self.version,
+            queue: self.queue.into(),
+            status,
+            step: self.step.map(Into::into),
+            key: self.key.map(Into::into),
+            parent: self.parent,
+            created_at: Timestamp(self.created_at),
+            updated_at: Timestamp(self.updated_at),
+            due: self.due.map(Timestamp),
+            rev: self.rev,
+        })
     }
 
     fn fold(&self, rows: &[Row]) -> Result<StoredRun, Fault> {

@@ -1,7 +1,14 @@
 //! Store URLs: one text that says where the facts are kept.
 
+mod postgres;
+
 use std::path::PathBuf;
 use std::str::FromStr;
+
+pub use postgres::PostgresUrl;
+#[cfg(feature = "postgres")]
+pub(crate) use postgres::Tls;
+use postgres::without_password;
 
 /// Where the facts are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +22,8 @@ pub enum StoreUrl {
         /// What an acknowledgement means.
         durability: Durability,
     },
+    /// In a schema of a PostgreSQL database, which nodes share.
+    Postgres(PostgresUrl),
 }
 
 /// What an acknowledgement means.
@@ -29,7 +38,9 @@ pub enum Durability {
 
 /// A text that is no store URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected a store like sqlite:abide.db, sqlite:abide.db?durability=relaxed or memory:, found {found:?}{hint}")]
+#[error(
+    "expected a store like sqlite:abide.db, sqlite:abide.db?durability=relaxed, postgres://user@host/database?schema=abide or memory:, found {found:?}{hint}"
+)]
 pub struct BadUrl {
     found: String,
     hint: &'static str,
@@ -39,12 +50,12 @@ impl FromStr for StoreUrl {
     type Err = BadUrl;
 
     fn from_str(text: &str) -> Result<Self, BadUrl> {
-        let bad = |hint| BadUrl { found: text.chars().take(200).collect(), hint };
+        let bad = |hint| BadUrl { found: without_password(text).chars().take(200).collect(), hint };
         if text == "memory:" || text == "memory" {
             return Ok(Self::Memory);
         }
         if text.starts_with("postgres:") || text.starts_with("postgresql:") {
-            return Err(bad("; PostgreSQL is not supported by this release"));
+            return PostgresUrl::parse(text).map(Self::Postgres).map_err(bad);
         }
         let (path, query) = match text.strip_prefix("sqlite:") {
             Some(rest) => rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query))),
@@ -62,6 +73,18 @@ impl FromStr for StoreUrl {
     }
 }
 
+impl StoreUrl {
+    /// The same with another meaning of an acknowledgement, where it has one.
+    #[must_use]
+    pub fn with_durability(self, durability: Durability) -> Self {
+        match self {
+            Self::Memory => Self::Memory,
+            Self::Sqlite { path, .. } => Self::Sqlite { path, durability },
+            Self::Postgres(url) => Self::Postgres(url.with_durability(durability)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,7 +95,7 @@ mod tests {
         let url: StoreUrl = "sqlite:a b.db?durability=relaxed".parse().unwrap();
         assert_eq!(url, StoreUrl::Sqlite { path: "a b.db".into(), durability: Durability::Relaxed });
         assert_eq!("memory:".parse(), Ok(StoreUrl::Memory));
-        for wrong in ["", "abide.db", "sqlite:", "sqlite:x?sync=off", "postgres://x"] {
+        for wrong in ["", "abide.db", "sqlite:", "sqlite:x?sync=off", "postgres:x"] {
             let error = wrong.parse::<StoreUrl>().unwrap_err().to_string();
             assert!(error.contains("sqlite:abide.db"), "{error}");
         }

@@ -2,6 +2,7 @@
 //! may, and otherwise says what to install; it never changes the Rust toolchain, because that choice is the
 //! developer's.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail, ensure};
@@ -17,6 +18,8 @@ const TOOLS: &[Tool] = &[
     Tool { command: "cc", packages: &["gcc", "libc6-dev"] },
     Tool { command: "git", packages: &["git"] },
     Tool { command: "sqlite3", packages: &["sqlite3"] },
+    // Tests start servers of their own, as the user that the package makes.
+    Tool { command: "initdb", packages: &["postgresql"] },
 ];
 
 /// Parts of the toolchain, as rustup names them, and the cargo verb each one brings.
@@ -81,7 +84,13 @@ fn missing_tools(tools: &[Tool], is_present: impl Fn(&str) -> bool) -> Vec<&Tool
 
 fn is_on_path(command: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(command).is_file())
+    std::env::split_paths(&path).chain(postgres_folders()).any(|folder| folder.join(command).is_file())
+}
+
+/// Debian keeps the programs of a PostgreSQL server apart from the path, by version.
+fn postgres_folders() -> impl Iterator<Item = PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.map(|version| version.path().join("bin"))
 }
 
 pub(crate) fn is_root() -> bool {

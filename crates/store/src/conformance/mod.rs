@@ -10,9 +10,12 @@ pub mod index;
 pub mod journal;
 pub mod listing;
 mod make;
+pub mod nodes;
 pub mod purge;
 pub mod readers;
 pub mod reopen;
+
+use std::time::Duration;
 
 use abide_kernel::{RunId, Seq, ShardId};
 
@@ -39,14 +42,37 @@ pub trait Fixture {
     fn corrupt_checkpoint(&mut self, store: Box<dyn Store>, run: RunId) -> Box<dyn Store>;
 }
 
-/// A promise of a store.
-pub type Case = fn(&mut dyn Fixture);
-
 macro_rules! cases {
     ($($module:ident::$case:ident),* $(,)?) => {
         &[$((stringify!($case), $module::$case)),*]
     };
 }
+
+/// What the suite needs of a store that nodes share.
+pub trait Shared {
+    /// One more node opens the store, which has [`SHARDS`] shards. The first finds it empty.
+    fn join(&mut self) -> Box<dyn Store>;
+
+    /// Time passes, by the store's own clock.
+    fn pass(&mut self, time: Duration);
+}
+
+/// A promise of a store that nodes share.
+pub type SharedCase = fn(&mut dyn Shared);
+
+/// Every case for nodes that share a store, by name.
+pub const SHARED_CASES: &[(&str, SharedCase)] = cases![
+    nodes::a_shard_is_taken_from_the_dead_and_from_those_who_release_it,
+    nodes::a_shard_is_taken_again_by_its_owner,
+    nodes::what_a_node_that_left_had_is_free_at_once,
+    nodes::who_released_a_shard_writes_nothing,
+    nodes::a_node_past_its_lease_writes_nothing,
+    nodes::a_group_goes_in_without_the_shards_that_were_taken,
+    nodes::a_renewal_tells_who_lives_and_who_owns_what,
+];
+
+/// A promise of a store.
+pub type Case = fn(&mut dyn Fixture);
 
 /// Every case, by name.
 pub const CASES: &[(&str, Case)] = cases![

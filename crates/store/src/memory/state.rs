@@ -10,7 +10,8 @@ use abide_kernel::{LetterId, Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Sta
 use super::faults::Script;
 use crate::row::RawRow;
 use crate::{
-    DeadLetterItem, Due, Fault, FaultKind, Living, Opened, ReadyPage, Scanned, StoredRun, Verdict, journal, record,
+    DeadLetterItem, Due, Fault, FaultKind, Living, Opened, ReadyPage, Scanned, StoredRun, Verdict, group, journal,
+    record,
 };
 
 #[derive(Clone, Debug)]
@@ -112,31 +113,16 @@ impl State {
 
     /// Which batches of a group may follow. A later batch of a shard follows the earlier ones of the group.
     pub(super) fn fence(&self, group: &[Batch], now: Option<Timestamp>) -> Vec<Verdict> {
-        let mut heads = BTreeMap::new();
-        let judge = |batch: &Batch| {
-            let Some(state) = self.shards.get(usize::from(batch.shard.0)) else {
-                return Verdict::Stale;
-            };
-            if !self.is_served(state, now) {
-                return Verdict::Stale;
-            }
-            let head = heads.entry(batch.shard).or_insert(state.head());
-            let verdict = journal::fence(batch, state.epoch, *head);
-            if let (Verdict::Durable, Some(last)) = (verdict, batch.rows.last()) {
-                *head = last.seq;
-            }
-            verdict
-        };
-        group.iter().map(judge).collect()
+        group::fence(group, |shard| {
+            let state = self.shards.get(usize::from(shard.0)).filter(|state| self.is_served(state, now))?;
+            Some((state.epoch, state.head()))
+        })
     }
 
     /// Writes the batches that may follow; answers with rows and bytes of facts.
     pub(super) fn append(&mut self, group: &[Batch], verdicts: &[Verdict]) -> Result<(usize, usize), Fault> {
         let (mut rows, mut bytes) = (0, 0);
-        let accepted = || {
-            let durable = group.iter().zip(verdicts);
-            durable.filter_map(|(batch, verdict)| (*verdict == Verdict::Durable).then_some(batch))
-        };
+        let accepted = || group::accepted(group, verdicts);
         let envelopes = || accepted().flat_map(|batch| &batch.envelopes).map(place);
         if let Some((to, from, number)) = envelopes().find(|place| self.envelopes.contains_key(place)) {
             let message = format!(

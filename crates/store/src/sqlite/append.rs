@@ -1,14 +1,13 @@
 //! Append: a group of batches in one transaction, made durable by its commit.
 
-use abide_kernel::Row;
 use abide_kernel::shard::Batch;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, TransactionBehavior, params};
-use xxhash_rust::xxh3::Xxh3Default;
 
 use super::fault::{commit_fault, fault};
-use super::{Owned, SqliteStore, letter, position, shard_of};
-use crate::{Fault, Verdict, journal, row};
+use super::{Owned, SqliteStore, position};
+use crate::group::{self, Encoded, accepted, encode};
+use crate::{Fault, Verdict, journal, letter};
 
 /// Rows per statement: one statement for sixteen rows costs less than sixteen statements; more gains nothing.
 const ROWS_PER_INSERT: usize = 16;
@@ -19,7 +18,8 @@ const BUFFER_BYTES_KEPT: usize = 16 * 1024 * 1024;
 impl SqliteStore {
     pub(super) fn append_group(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {
         let doing = |error| fault("appending to the journal", error);
-        let mut verdicts = self.fence(group);
+        let mut verdicts =
+            group::fence(group, |shard| self.shards.get(usize::from(shard.0)).map(|owned| (owned.epoch, owned.head)));
         if !verdicts.contains(&Verdict::Durable) {
             return Ok(verdicts);
         }
@@ -39,8 +39,8 @@ impl SqliteStore {
         }
         transaction.commit().map_err(|error| commit_fault("appending to the journal", error))?;
         self.counts.commit(encoded.len(), self.buffer.len());
-        for Encoded { position, row, checksum, .. } in encoded {
-            let owned = &mut self.shards[usize::from(shard_of(position).0)];
+        for Encoded { shard, row, checksum, .. } in encoded {
+            let owned = &mut self.shards[usize::from(shard.0)];
             (owned.head, owned.last, owned.last_at) = (row.seq, checksum, row.at);
         }
         if self.buffer.capacity() > BUFFER_BYTES_KEPT {
@@ -48,29 +48,6 @@ impl SqliteStore {
         }
         Ok(verdicts)
     }
-
-    /// Which batches may follow what this owner knows. A later batch of a shard follows the earlier ones.
-    fn fence(&self, group: &[Batch]) -> Vec<Verdict> {
-        let mut verdicts: Vec<Verdict> = Vec::with_capacity(group.len());
-        for (index, batch) in group.iter().enumerate() {
-            let Some(owned) = self.shards.get(usize::from(batch.shard.0)) else {
-                verdicts.push(Verdict::Stale);
-                continue;
-            };
-            let head = accepted(&group[..index], &verdicts)
-                .filter(|earlier| earlier.shard == batch.shard)
-                .filter_map(|earlier| earlier.rows.last())
-                .last()
-                .map_or(owned.head, |row| row.seq);
-            verdicts.push(journal::fence(batch, owned.epoch, head));
-        }
-        verdicts
-    }
-}
-
-fn accepted<'a, 'b>(group: &'a [Batch], verdicts: &'b [Verdict]) -> impl Iterator<Item = &'a Batch> + use<'a, 'b> {
-    let durable = group.iter().zip(verdicts);
-    durable.filter_map(|(batch, verdict)| (*verdict == Verdict::Durable).then_some(batch))
 }
 
 /// Whether every accepted batch is still the owner's by the file itself; those that are not become stale. What
@@ -88,27 +65,6 @@ fn still_owned(connection: &Connection, group: &[Batch], verdicts: &mut [Verdict
         }
     }
     Ok(all)
-}
-
-fn encode<'a>(group: &'a [Batch], verdicts: &[Verdict], buffer: &mut Vec<u8>) -> Vec<Encoded<'a>> {
-    buffer.clear();
-    let mut encoded = Vec::with_capacity(accepted(group, verdicts).map(|batch| batch.rows.len()).sum());
-    for batch in accepted(group, verdicts) {
-        for row in &batch.rows {
-            let start = buffer.len();
-            let checksum = row::encode(batch.shard, row, buffer);
-            encoded.push(Encoded { position: position(batch.shard, row.seq), row, start, end: buffer.len(), checksum });
-        }
-    }
-    encoded
-}
-
-struct Encoded<'a> {
-    position: i64,
-    row: &'a Row,
-    start: usize,
-    end: usize,
-    checksum: i64,
 }
 
 /// Facts as text that is known to be UTF-8: they were just written by the JSON encoder.
@@ -153,7 +109,7 @@ fn bind(
     buffer: &[u8],
 ) -> rusqlite::Result<()> {
     let row = encoded.row;
-    statement.raw_bind_parameter(from + 1, encoded.position)?;
+    statement.raw_bind_parameter(from + 1, position(encoded.shard, row.seq))?;
     statement.raw_bind_parameter(from + 2, row.run.0.to_be_bytes().as_slice())?;
     statement.raw_bind_parameter(from + 3, row.rev.0 as i64)?;
     statement.raw_bind_parameter(from + 4, row.prior.0 as i64)?;
@@ -165,7 +121,7 @@ fn bind(
 /// Envelopes and cursors: rare beside rows, so one statement each.
 fn insert_rest(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {
     for envelope in &batch.envelopes {
-        let body = serde_json::to_string(envelope).expect("envelopes have a JSON form");
+        let body = letter::body(envelope);
         connection
             .prepare_cached(
                 "INSERT INTO envelope (receiver, sender, number, body, checksum) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -175,18 +131,18 @@ fn insert_rest(connection: &Connection, batch: &Batch) -> rusqlite::Result<()> {
                 envelope.from.0,
                 envelope.number as i64,
                 body,
-                envelope_checksum(envelope.to.0, envelope.from.0, envelope.number as i64, &body)
+                letter::envelope_sum(envelope.to.0, envelope.from.0, envelope.number as i64, &body)
             ])?;
     }
     for (sender, number) in &batch.consumed {
-        letter::consume(connection, batch.shard.0, sender.0, *number as i64)?;
+        super::letter::consume(connection, batch.shard.0, sender.0, *number as i64)?;
     }
     Ok(())
 }
 
 fn set_aside(connection: &Connection, batch: &Batch, owned: &Owned) -> Result<(), Fault> {
     let at = batch.rows.last().map_or(owned.last_at, |row| row.at);
-    batch.dead.iter().try_for_each(|dead| letter::set_aside(connection, at, &owned.owner, dead))
+    batch.dead.iter().try_for_each(|dead| super::letter::set_aside(connection, at, &owned.owner, dead))
 }
 
 /// Takes dead letters out that were put back or discarded. One that is not there was settled before.
@@ -201,14 +157,4 @@ fn remove_letters(connection: &Connection, batch: &Batch) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-/// Over its place as well: an envelope that was moved is not the one that was sent.
-pub(super) fn envelope_checksum(receiver: u16, sender: u16, number: i64, body: &str) -> i64 {
-    let mut hash = Xxh3Default::new();
-    hash.update(&receiver.to_be_bytes());
-    hash.update(&sender.to_be_bytes());
-    hash.update(&number.to_be_bytes());
-    hash.update(body.as_bytes());
-    hash.digest() as i64
 }

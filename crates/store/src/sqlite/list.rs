@@ -1,12 +1,13 @@
 //! Listing runs by their index rows.
 
-use abide_kernel::{Status, Timestamp};
+use abide_kernel::Status;
 use rusqlite::{Connection, ToSql, params_from_iter};
 
 use super::fault::fault;
 use super::limit;
 use super::read::{Id, RECORD_COLUMNS, raw_record};
-use crate::{Fault, Filter, Listed, Page, record};
+use crate::record::RawRecord;
+use crate::{Fault, Filter, Listed, Page};
 
 pub(super) fn list(connection: &Connection, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
     let doing = |error| fault("listing runs", error);
@@ -48,25 +49,5 @@ pub(super) fn list(connection: &Connection, filter: &Filter, page: &Page) -> Res
 /// What the listing shows of a run. A row that is not as it was written is reported, never guessed.
 fn listed(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Listed, Fault>> {
     let Id(run) = row.get(0)?;
-    Ok(raw_record(run, row).and_then(|record| {
-        record.check()?;
-        let Ok(status) = record.status.parse::<Status>() else {
-            return Err(record::damaged(run, &format!("{:?} is no status", record.status)));
-        };
-        Ok(Listed {
-            run,
-            namespace: record.namespace.into(),
-            workflow: record.workflow.into(),
-            version: record.version,
-            queue: record.queue.into(),
-            status,
-            step: record.step.map(Into::into),
-            key: record.key.map(Into::into),
-            parent: record.parent,
-            created_at: Timestamp(record.created_at),
-            updated_at: Timestamp(record.updated_at),
-            due: record.due.map(Timestamp),
-            rev: record.rev,
-        })
-    }))
+    Ok(raw_record(run, row).and_then(RawRecord::listed))
 }

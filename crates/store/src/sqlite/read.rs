@@ -6,9 +6,9 @@ use abide_kernel::{Rev, Row, RunId, Seq, ShardId, ShardMap, Timestamp};
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::append::envelope_checksum;
 use super::fault::fault;
 use super::{end_of, limit, position, seq_of, shard_of};
+use crate::letter::decode_envelope;
 use crate::record::{self, RawRecord};
 use crate::row::{self, RawRow};
 use crate::{Due, Fault, FaultKind, ReadyPage, Scanned, StoredRun, journal};
@@ -286,14 +286,7 @@ pub(super) fn read_envelopes(connection: &Connection, to: ShardId, most: usize) 
     let mut envelopes = Vec::new();
     for row in rows {
         let (sender, number, body, checksum) = row.map_err(doing)?;
-        let damaged = |what: &str| {
-            let message = format!("envelope {number} from shard {sender} to shard {} is damaged: {what}", to.0);
-            Fault::corrupt(None, None, message)
-        };
-        if envelope_checksum(to.0, sender, number, &body) != checksum {
-            return Err(damaged("its checksum does not match"));
-        }
-        envelopes.push(serde_json::from_str(&body).map_err(|error| damaged(&error.to_string()))?);
+        envelopes.push(decode_envelope(to.0, sender, number, &body, checksum)?);
     }
     Ok(envelopes)
 }

@@ -90,13 +90,7 @@ impl ShardRow {
                 statement.query_row([position(self.shard, self.head)], |row| row.get(0)).optional()
             })
             .map_err(|error| fault("reading the end of the journal", error))?;
-        if found == Some(self.last) {
-            return Ok(());
-        }
-        let (shard, head) = (self.shard, self.head);
-        let message =
-            format!("journal row {} of shard {} is not the one that was last when the store was left", head.0, shard.0);
-        Err(Fault::corrupt(None, Some((shard, head)), message))
+        journal::check_last(self.shard, self.head, found == Some(self.last))
     }
 
     fn sum(&self) -> i64 {
@@ -110,7 +104,7 @@ impl ShardRow {
     }
 
     fn mark(&self) -> i64 {
-        Sum::of("watermark").number(i64::from(self.shard.0)).number(self.watermark.0 as i64).end()
+        journal::mark(self.shard, self.watermark)
     }
 }
 

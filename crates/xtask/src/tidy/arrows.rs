@@ -12,10 +12,15 @@ use super::tree::{Tree, Violation, line_at};
 enum MayUse {
     Only(&'static [&'static str]),
     AllButDeveloperTools,
+    /// The same, and servers for tests.
+    AllWithServers,
 }
 
 /// They see everything; nobody sees them.
 const DEVELOPER_TOOLS: &[&str] = &["sim", "xtask"];
+
+/// Servers for tests: no product starts one.
+const SERVERS: &str = "pg-testing";
 
 const ARROWS: &[(&str, MayUse)] = &[
     ("kernel", MayUse::Only(&[])),
@@ -26,15 +31,17 @@ const ARROWS: &[(&str, MayUse)] = &[
     ("sdk", MayUse::Only(&["kernel", "protocol", "runtime", "store"])),
     ("server", MayUse::Only(&["kernel", "protocol", "runtime", "store"])),
     ("cli", MayUse::AllButDeveloperTools),
-    ("sim", MayUse::AllButDeveloperTools),
-    ("xtask", MayUse::AllButDeveloperTools),
+    ("pg-testing", MayUse::Only(&[])),
+    ("sim", MayUse::AllWithServers),
+    ("xtask", MayUse::AllWithServers),
 ];
 
 impl MayUse {
     fn allows(&self, used: &str) -> bool {
         match self {
             MayUse::Only(list) => list.contains(&used),
-            MayUse::AllButDeveloperTools => !DEVELOPER_TOOLS.contains(&used),
+            MayUse::AllButDeveloperTools => !DEVELOPER_TOOLS.contains(&used) && used != SERVERS,
+            MayUse::AllWithServers => !DEVELOPER_TOOLS.contains(&used),
         }
     }
 }

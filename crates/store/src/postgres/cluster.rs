@@ -1,0 +1,120 @@
+//! Several nodes over one database, with leases by the database's clock.
+
+use std::time::Duration;
+
+use abide_kernel::{ShardEpoch, ShardId, Timestamp};
+use tokio_postgres::Row;
+
+use super::column::{escape, unescape};
+use super::fault::Trouble;
+use super::link::{Live, Work};
+use super::{Lease, PostgresStore, shard};
+use crate::{Cluster, Fault, Living, Member, Membership, Owned, setting};
+
+/// The setting that holds what nodes know each other by.
+const SECRET: &str = "cluster_secret";
+
+/// A member whose lease ended so long ago is forgotten.
+const FORGOTTEN_MS: i64 = 24 * 3_600 * 1_000;
+
+/// The node's own row is written and not seen by the rest of the statement, so it comes from what was written. Each row
+/// says by its first column what it is about: a node, or a shard.
+pub(super) const RENEW: &str = "
+WITH tick AS MATERIALIZED (
+    SELECT clock_ms() AS now
+), mine AS (
+    INSERT INTO node (process, node, address, draining, until) SELECT $1, $2, $3, $4, tick.now + $5 FROM tick
+    ON CONFLICT (process) DO UPDATE SET
+        node = excluded.node, address = excluded.address, draining = excluded.draining, until = excluded.until
+    RETURNING process, node, address, draining, until
+), forgotten AS (
+    DELETE FROM node USING tick WHERE node.until < tick.now - $6 AND node.process <> $1
+)
+SELECT 'node', tick.now, until, process, node, address, draining FROM mine, tick
+UNION ALL
+SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
+    WHERE process <> $1 AND until > tick.now
+UNION ALL
+SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard";
+
+impl Cluster for PostgresStore {
+    fn renew(&mut self, member: &Member, lease: Duration) -> Result<Membership, Fault> {
+        self.counts.write();
+        let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 2);
+        let seen = self.link.run("renewing the node's lease", Work::Repeatable, async |live: &mut Live| {
+            let with: [super::link::Value<'_>; 6] = [
+                &escape(&member.process),
+                &escape(&member.node),
+                &escape(&member.address),
+                &member.draining,
+                &lease,
+                &FORGOTTEN_MS,
+            ];
+            membership(&live.query(RENEW, &with).await?)
+        })?;
+        let own = seen.living.iter().find(|living| living.member.process == member.process);
+        let until = own.map_or(0, |living| living.until.0);
+        self.lease = Lease { process: member.process.to_string(), until };
+        Ok(seen)
+    }
+
+    fn release(&mut self, shard: ShardId, epoch: ShardEpoch) -> Result<(), Fault> {
+        self.counts.write();
+        self.link.run("releasing a shard", Work::Repeatable, async |live: &mut Live| {
+            live.transaction("BEGIN", async |live| shard::release(live, shard, epoch).await).await
+        })
+    }
+
+    fn secret(&mut self) -> Result<Vec<u8>, Fault> {
+        self.link.run("reading the cluster's secret", Work::Repeatable, async |live: &mut Live| {
+            let drawn = live.query_one("SELECT gen_random_uuid()::text || gen_random_uuid()::text", &[]).await?;
+            let drawn: String = drawn.try_get(0)?;
+            let write = "INSERT INTO setting (name, value, checksum) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING";
+            live.execute(write, &[&SECRET, &drawn, &setting::sum(SECRET, &drawn)]).await?;
+            let row = live.query_one("SELECT value, checksum FROM setting WHERE name = $1", &[&SECRET]).await?;
+            let (value, checksum): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+            if setting::sum(SECRET, &value) != checksum {
+                return Err(Fault::corrupt(None, None, "the cluster's secret does not match its checksum").into());
+            }
+            Ok(value.into_bytes())
+        })
+    }
+
+    fn leave(&mut self, process: &str) -> Result<(), Fault> {
+        self.counts.write();
+        if self.lease.process == process {
+            self.lease = Lease::default();
+        }
+        self.link.run("leaving the store", Work::Repeatable, async |live: &mut Live| {
+            live.execute("DELETE FROM node WHERE process = $1", &[&escape(process)]).await?;
+            Ok(())
+        })
+    }
+}
+
+fn membership(rows: &[Row]) -> Result<Membership, Trouble> {
+    let mut seen = Membership::default();
+    for row in rows {
+        let text = |column: usize| row.try_get::<_, String>(column).map(unescape);
+        if row.try_get::<_, &str>(0)? == "shard" {
+            let owner: Option<String> = row.try_get(3)?;
+            seen.shards.push(Owned {
+                shard: ShardId(row.try_get::<_, i64>(1)? as u16),
+                epoch: ShardEpoch(row.try_get::<_, i64>(2)? as u64),
+                owner: owner.map(|owner| unescape(owner).into()),
+            });
+            continue;
+        }
+        seen.now = seen.now.max(Timestamp(row.try_get(1)?));
+        let member = Member {
+            process: text(3)?.into(),
+            node: text(4)?.into(),
+            address: text(5)?.into(),
+            draining: row.try_get(6)?,
+        };
+        seen.living.push(Living { member, until: Timestamp(row.try_get(2)?) });
+    }
+    seen.living.sort_by(|one, other| one.member.process.cmp(&other.member.process));
+    seen.shards.sort_by_key(|owned| owned.shard);
+    Ok(seen)
+}

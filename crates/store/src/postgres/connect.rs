@@ -1,0 +1,204 @@
+//! Making a connection: how, by which TLS, and with which settings of its session.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustls_tokio_postgres::MakeRustlsConnect;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Config, NoTls};
+
+use super::fault::Trouble;
+use super::link::Live;
+use crate::url::{PostgresUrl, Tls};
+use crate::{Durability, Fault, FaultKind};
+
+/// How long making a connection may take, unless the URL says otherwise.
+const CONNECTING: Duration = Duration::from_secs(10);
+/// After so long without a sign of the other side a connection is given up.
+const SILENCE: Duration = Duration::from_secs(30);
+/// The server releases a shard's row at the latest when a statement has taken this long.
+const STATEMENT: Duration = Duration::from_secs(30);
+const READING: Duration = Duration::from_secs(300);
+const LOCK: Duration = Duration::from_secs(10);
+/// The oldest server that has all that is used.
+const VERSION_MIN: i32 = 130_000;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Writing what a node's shards decide, and reading what they need.
+    Owner,
+    /// Looking at it.
+    Reader,
+}
+
+impl Role {
+    fn statement(self) -> Duration {
+        match self {
+            Self::Owner => STATEMENT,
+            Self::Reader => READING,
+        }
+    }
+
+    /// How long an answer is waited for: a little longer than the server tries.
+    pub(super) fn patience(self) -> Duration {
+        self.statement() + Duration::from_secs(5)
+    }
+}
+
+/// Where a store is and how it is reached.
+pub(super) struct Settings {
+    config: Config,
+    /// Nothing for a socket of this machine, which has no TLS.
+    tls: Option<MakeRustlsConnect>,
+    pub(super) schema: String,
+    durability: Durability,
+    strict: bool,
+}
+
+/// Without its configuration, which has a password.
+impl fmt::Debug for Settings {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Settings").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    pub(super) fn of(url: &PostgresUrl) -> Result<Self, Fault> {
+        let unusable = |what: String| Fault::new(FaultKind::Unusable, what);
+        let mut config: Config =
+            url.address().parse().map_err(|error| unusable(format!("the URL of the database is wrong: {error}")))?;
+        let mode = match url.tls() {
+            Tls::Off => SslMode::Disable,
+            Tls::Prefer => SslMode::Prefer,
+            Tls::Require | Tls::Verify => SslMode::Require,
+        };
+        config.ssl_mode(mode).keepalives_idle(SILENCE);
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECTING);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(SILENCE);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name(format!("abide {}", url.schema()));
+        }
+        let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        let tls = (!is_local).then(|| tls(url.tls(), url.root_certificate())).transpose()?.flatten();
+        if is_local && matches!(url.tls(), Tls::Require | Tls::Verify) {
+            return Err(unusable("a socket of this machine has no TLS: give a host, or take sslmode out".into()));
+        }
+        Ok(Self { config, tls, schema: url.schema().to_owned(), durability: url.durability(), strict: url.strict() })
+    }
+
+    /// A connection whose session is set up. The server has not been asked what it is yet.
+    pub(super) async fn connect(&self, role: Role) -> Result<Live, Trouble> {
+        let unreachable = |error| Trouble::Unreachable("the database cannot be reached".into(), Some(error));
+        // How a connection ends is told to whoever waits for an answer; nobody else has to know.
+        let live = match &self.tls {
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls.clone()).await.map_err(unreachable)?;
+                Live::new(client, tokio::spawn(async move { drop(connection.await) }))
+            }
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await.map_err(unreachable)?;
+                Live::new(client, tokio::spawn(async move { drop(connection.await) }))
+            }
+        };
+        live.batch(&self.session(role)).await.map_err(|trouble| match trouble {
+            Trouble::Sql(error) => unreachable(error),
+            other => other,
+        })?;
+        Ok(live)
+    }
+
+    /// Names are looked for in the store's schema only. Every statement is written for the indexes there are: a planner
+    /// that has seen the tables small, or not at all, must not choose to read them whole.
+    pub(super) fn session(&self, role: Role) -> String {
+        let mut text = format!(
+            "SET search_path = {}, pg_temp; SET statement_timeout = {}; SET lock_timeout = {}; \
+             SET idle_in_transaction_session_timeout = {}; SET default_transaction_isolation = 'read committed'; \
+             SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
+             SET enable_mergejoin = off; SET jit = off; SET max_parallel_workers_per_gather = 0; \
+             SET client_min_messages = warning; SET timezone = 'UTC';",
+            self.schema,
+            role.statement().as_millis(),
+            LOCK.as_millis(),
+            role.patience().as_millis(),
+        );
+        match role {
+            Role::Owner => text.push_str("SET plan_cache_mode = force_generic_plan;"),
+            Role::Reader => text.push_str("SET default_transaction_read_only = on;"),
+        }
+        match self.durability {
+            Durability::Full => {}
+            Durability::Relaxed => text.push_str("SET synchronous_commit = off;"),
+        }
+        text
+    }
+
+    /// Whether the server is one that can hold a store, and keeps what it acknowledges.
+    pub(super) async fn check(&self, live: &mut Live) -> Result<(), Trouble> {
+        let row = live
+            .query_one(
+                "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding'),
+                        current_setting('fsync'), current_setting('full_page_writes'),
+                        current_setting('synchronous_commit'), pg_is_in_recovery()",
+                &[],
+            )
+            .await?;
+        let unusable = |what: String| Err(Fault::new(FaultKind::Unusable, what).into());
+        let version: i32 = row.try_get(0)?;
+        if version < VERSION_MIN {
+            return unusable(format!("expected PostgreSQL 13 or newer, found version number {version}"));
+        }
+        let encoding: &str = row.try_get(1)?;
+        if encoding != "UTF8" {
+            return unusable(format!("expected a database whose encoding is UTF8, found {encoding}"));
+        }
+        if row.try_get(5)? {
+            return unusable("the server is a standby, which only reads: give the URL of the primary".into());
+        }
+        let mut wrong = Vec::new();
+        for (column, name) in [(2, "fsync"), (3, "full_page_writes")] {
+            if row.try_get::<_, &str>(column)? == "off" {
+                wrong.push(name);
+            }
+        }
+        if self.durability == Durability::Full && row.try_get::<_, &str>(4)? == "off" {
+            wrong.push("synchronous_commit");
+        }
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => self.unsafe_server(&wrong).map_err(Into::into),
+        }
+    }
+
+    /// The server may lose what it acknowledged.
+    fn unsafe_server(&self, wrong: &[&str]) -> Result<(), Fault> {
+        let what = format!(
+            "the server has {} off: what was acknowledged may be lost with its power; turn it on, or say durability=relaxed if that is meant",
+            wrong.join(" and ")
+        );
+        if self.strict {
+            return Err(Fault::new(FaultKind::Unusable, what));
+        }
+        tracing::warn!(schema = self.schema, "{what}");
+        Ok(())
+    }
+}
+
+fn tls(tls: Tls, root: Option<&Path>) -> Result<Option<MakeRustlsConnect>, Fault> {
+    let unusable = |error: String| Fault::new(FaultKind::Unusable, format!("TLS cannot be set up: {error}"));
+    let config = match (tls, root) {
+        (Tls::Off, _) => return Ok(None),
+        (Tls::Prefer, _) | (Tls::Require, None) => rustls_tokio_postgres::config_no_verify(),
+        (Tls::Require | Tls::Verify, Some(root)) => rustls_tokio_postgres::config_from_ca_cert(root)
+            .map_err(|error| unusable(format!("{}: {error}", root.display())))?,
+        (Tls::Verify, None) => {
+            rustls_tokio_postgres::config_platform_verifier().map_err(|error| unusable(error.to_string()))?
+        }
+    };
+    Ok(Some(MakeRustlsConnect::new(config)))
+}

@@ -1,0 +1,85 @@
+//! Every read and write on the engine's path is by an index: a store with millions of ended runs opens as fast as a new
+//! one.
+
+use abide_pg_testing::{FAST, Server};
+
+use super::PostgresStore;
+use super::append::{MESSAGES, ROWS};
+use super::cluster::RENEW;
+use super::connect::{Role, Settings};
+use super::flush::{CLEAR, FLUSH};
+use super::read::{CHAIN, CLAIMED, DUE, ENVELOPES, KEY, LINES, NEXT_DUE, READY, RECORD, SCAN};
+use super::shard::{NUMBERS, STANDING};
+use crate::{PostgresUrl, StoreUrl};
+
+fn url(server: &Server) -> PostgresUrl {
+    match server.url().parse() {
+        Ok(StoreUrl::Postgres(url)) => url,
+        other => panic!("expected the URL of a database, found {other:?}"),
+    }
+}
+
+/// How many values a statement takes.
+fn values(sql: &str) -> usize {
+    let numbers = sql.split('$').skip(1).filter_map(|rest| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    });
+    numbers.max().unwrap_or(0)
+}
+
+/// AB-10, D11: also when the tables have never been looked at by the planner, and when they are large.
+#[test]
+fn the_engine_reads_and_writes_by_index() {
+    let server = Server::start_with(FAST);
+    let url = url(&server);
+    drop(PostgresStore::open(&url, 4).unwrap());
+    let session = Settings::of(&url).unwrap().session(Role::Owner);
+    let expected = [
+        (ROWS, "journal_pkey"),
+        (MESSAGES, "journal_pkey"),
+        (FLUSH, "progress_pkey"),
+        (CLEAR, "envelope_pkey"),
+        (SCAN, "Index Scan using journal_pkey on journal"),
+        (CHAIN, "Index Scan using journal_pkey on journal j_1"),
+        (RECORD, "Index Scan using run_pkey"),
+        (CLAIMED, "using run_claimed"),
+        (READY, "Index Scan using run_by_line"),
+        (LINES, "using run_by_line"),
+        (DUE, "using run_by_due"),
+        (NEXT_DUE, "using run_by_due"),
+        (KEY, "Index Scan using run_by_occupies"),
+        (ENVELOPES, "Index Scan using envelope_pkey"),
+        (NUMBERS, "using envelope_cursor_pkey"),
+        (STANDING, "Index Scan using journal_pkey"),
+        (RENEW, "Insert on node"),
+    ];
+    let fill = "INSERT INTO run SELECT gen_random_uuid(), n, 1, 0, 0, n % 1000, 0, n, 0, 1, 0, n % 4, false, NULL, 'n', 'w',
+            'q', CASE n % 50 WHEN 0 THEN 'executing' ELSE 'done' END, NULL, NULL, 'key ' || n, 'line ' || n % 7, '{}'
+        FROM generate_series(1, 20000) n;
+        INSERT INTO journal SELECT gen_random_uuid(), 1, 0, n, 0, 0, s, '[]' FROM generate_series(1, 5000) n, generate_series(0, 3) s;
+        INSERT INTO envelope SELECT n, 0, s, 0, '{}' FROM generate_series(1, 5000) n, generate_series(0, 3) s;
+        ANALYZE";
+    for prepare in ["SELECT", fill] {
+        server.psql(&format!("{session} {prepare}"));
+        for (sql, index) in expected {
+            let nothing = vec!["NULL"; values(sql)].join(", ");
+            let call = if nothing.is_empty() { String::new() } else { format!("({nothing})") };
+            let plan = server.psql(&format!("{session} PREPARE p AS {sql}; EXPLAIN EXECUTE p{call}"));
+            assert!(plan.contains(index), "{sql}\n{plan}");
+            check(sql, &plan);
+        }
+    }
+}
+
+/// No table that grows is read whole: not in its own order, not in an index's, not for a hash.
+fn check(sql: &str, plan: &str) {
+    let lines: Vec<&str> = plan.lines().collect();
+    for (line, next) in lines.iter().zip(lines.iter().skip(1).chain([&""])) {
+        for table in ["journal", "run", "envelope", "envelope_cursor", "progress"] {
+            let words = || line.split([' ', '(']).collect::<Vec<_>>();
+            let is_scan = line.contains("Scan") && words().windows(2).any(|pair| pair == ["on", table]);
+            assert!(!is_scan || next.contains("Index Cond"), "{line}\n{sql}\n{plan}");
+        }
+    }
+}
