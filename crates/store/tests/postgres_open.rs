@@ -51,6 +51,9 @@ fn stores_in_one_database_know_nothing_of_each_other() {
     first.open_shard(ShardId(0), "a").unwrap();
     assert_eq!(second.open_shard(ShardId(0), "a").unwrap().epoch.0, 1);
     assert_eq!((first.map().count(), second.map().count()), (1, 2));
+    // A name may be a word of SQL.
+    let mut third = PostgresStore::open(&one.url().with_schema("user").unwrap(), 3).unwrap();
+    assert_eq!(third.open_shard(ShardId(2), "a").unwrap().epoch.0, 1);
 }
 
 /// A store of a newer release, tables of somebody else, and a schema without a store are left as they are.

@@ -117,7 +117,7 @@ impl Settings {
     /// that has seen the tables small, or not at all, must not choose to read them whole.
     pub(super) fn session(&self, role: Role) -> String {
         let mut text = format!(
-            "SET search_path = {}, pg_temp; SET statement_timeout = {}; SET lock_timeout = {}; \
+            "SET search_path = \"{}\", pg_temp; SET statement_timeout = {}; SET lock_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; SET default_transaction_isolation = 'read committed'; \
              SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
              SET enable_mergejoin = off; SET jit = off; SET max_parallel_workers_per_gather = 0; \

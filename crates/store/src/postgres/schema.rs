@@ -62,7 +62,7 @@ pub(super) async fn migrate(live: &mut Live, schema: &str, shards: u16) -> Resul
         let found = format(live, schema).await?.unwrap_or(0);
         let exists = live.query_one("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", &[&schema]).await?;
         if !exists.try_get::<_, bool>(0)? {
-            live.batch(&format!("CREATE SCHEMA {schema}")).await?;
+            live.batch(&format!("CREATE SCHEMA \"{schema}\"")).await?;
         }
         for (format, step) in (1u32..).zip(MIGRATIONS).skip(found as usize) {
             live.batch(step).await?;

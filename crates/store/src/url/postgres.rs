@@ -174,7 +174,7 @@ impl fmt::Debug for PostgresUrl {
     }
 }
 
-/// A name that stands for itself in SQL.
+/// A name that stands for itself between quotes, and is the same without them unless it is a word of SQL.
 fn is_plain(name: &str) -> bool {
     let sign = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
     let short = (1..=SCHEMA_BYTES_MAX).contains(&name.len());
