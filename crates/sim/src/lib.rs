@@ -4,6 +4,7 @@
 mod asking;
 mod checkers;
 mod dice;
+pub mod model;
 mod profile;
 mod story;
 mod truth;

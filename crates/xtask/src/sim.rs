@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// What the simulator is told: `--seeds N`, `--from N`, `--seed N`.
+    /// What the simulator is told: `--seeds N`, `--from N`, `--seed N`, `--model`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -72,7 +72,7 @@ pub struct Config {
 }
 
 /// A deterministic state machine over a durable log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shard {
     config: Config,
     now: Timestamp,
