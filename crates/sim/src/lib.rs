@@ -4,6 +4,7 @@
 mod asking;
 mod checkers;
 mod dice;
+pub mod model;
 mod net;
 mod nodes;
 mod profile;

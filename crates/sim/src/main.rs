@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use abide_sim::model::{Bounds, explore};
 use clap::Parser;
 use parking_lot::Mutex;
 
@@ -27,6 +28,9 @@ struct Options {
     /// Stop at the first seed that fails.
     #[arg(long)]
     first: bool,
+    /// Instead of seeds, every order of everything that can happen to the claims of one run.
+    #[arg(long)]
+    model: bool,
 }
 
 #[derive(Default)]
@@ -43,6 +47,9 @@ fn main() -> ExitCode {
     // Panics are faults that are dealt with, and not news.
     std::panic::set_hook(Box::new(|_| {}));
     let options = Options::parse();
+    if options.model {
+        return model();
+    }
     if let Some(seed) = options.seed {
         let lived = abide_sim::live(seed, true);
         lived.story.iter().for_each(|line| println!("{line}"));
@@ -95,6 +102,34 @@ impl Sum {
         let verbs = verbs.filter(|verb| !self.verbs.contains_key(verb));
         faults.chain(rare).map(|what| (*what).to_owned()).chain(verbs).collect()
     }
+}
+
+/// Looks at every state of the model, and says how many there are.
+fn model() -> ExitCode {
+    let began = std::time::Instant::now();
+    let explored: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> =
+            Bounds::all().into_iter().map(|bounds| scope.spawn(move || (bounds, explore(&bounds)))).collect();
+        all.into_iter().filter_map(|one| one.join().ok()).collect()
+    });
+    let (mut states, mut acts, mut complete) = (0, 0, explored.len() == Bounds::all().len());
+    for (bounds, explored) in explored {
+        println!("{bounds:?}");
+        match explored {
+            Ok(explored) => {
+                println!("    complete: {explored:?}");
+                (states, acts) = (states + explored.states, acts + explored.acts);
+            }
+            Err(broken) => {
+                println!("    {}", broken.violation);
+                broken.acts.iter().for_each(|act| println!("    {act:?}"));
+                complete = false;
+            }
+        }
+    }
+    let seconds = began.elapsed().as_secs();
+    println!("{}", serde_json::json!({ "states": states, "acts": acts, "complete": complete, "seconds": seconds }));
+    if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn live_all(options: &Options) -> Sum {

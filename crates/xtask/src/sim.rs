@@ -15,7 +15,7 @@ pub(crate) struct Options {
     /// With --known-bugs: only the first so many.
     #[arg(long, value_name = "N", requires = "known_bugs")]
     most: Option<usize>,
-    /// What the simulator is told: `--seeds N`, `--from N`, `--seed N`.
+    /// What the simulator is told: `--seeds N`, `--from N`, `--seed N`, `--model`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

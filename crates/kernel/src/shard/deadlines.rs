@@ -11,7 +11,7 @@ use crate::limits::DUE_WINDOW_MAX;
 use crate::{RunId, Timestamp};
 
 /// The deadlines of a shard.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Deadlines {
     entries: BTreeSet<(Timestamp, RunId)>,
     /// Deadlines of runs outside memory beyond this instant are only in the store. `None`: there are none.

@@ -14,14 +14,14 @@ use crate::transition::{expire, heartbeat};
 use crate::{ClaimId, Phase, Refusal, Row, Run, RunId, Seq, Timestamp};
 
 /// A command that waits for a run or key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) ticket: Option<Ticket>,
     pub(super) command: Command,
 }
 
 /// What the store had.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Loaded {
     /// The run, and the position of its last row.
     Run(Box<Run>, Seq),

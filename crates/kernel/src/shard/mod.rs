@@ -81,7 +81,7 @@ pub struct Abandoned {
 }
 
 /// A deterministic state machine over a durable log.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shard {
     config: Config,
     now: Timestamp,

@@ -13,7 +13,7 @@ use crate::transition::dead_letter;
 use crate::{RunId, Timestamp};
 
 /// The lanes whose attempts are orphans.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Orphans {
     lanes: Vec<LaneId>,
     lanes_seen: usize,

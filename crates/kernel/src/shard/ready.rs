@@ -80,7 +80,7 @@ impl LaneId {
 #[derive(Clone, Copy, Debug)]
 struct LineId(u32);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Lane {
     key: LaneKey,
     line: LineId,
@@ -88,14 +88,14 @@ struct Lane {
 }
 
 /// Lanes that differ only in the definition their runs are pinned to: the store does not tell them apart.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Line {
     identity: String,
     lanes: SmallVec<[LaneId; 1]>,
     edge: Edge,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Gate {
     limit: u32,
     running: u32,
@@ -149,7 +149,7 @@ impl Default for Windows {
 }
 
 /// All ready work of a shard.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Ready {
     windows: Windows,
     lanes: Vec<Lane>,

@@ -8,14 +8,14 @@ use crate::{RunId, Timestamp};
 
 /// Two generations of run ids. What must hold: every id that ever began here and was made after `since` is in one
 /// of them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Recent {
     young: Generation,
     old: Generation,
     since: Timestamp,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Generation {
     ids: Map<u64, ()>,
     newest: Timestamp,

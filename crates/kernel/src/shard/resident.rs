@@ -23,7 +23,7 @@ pub(crate) enum Place {
 }
 
 /// A run in memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Resident {
     pub(crate) run: Run,
     /// The position of its last row.

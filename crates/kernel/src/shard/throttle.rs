@@ -257,7 +257,7 @@ impl Throttle {
 }
 
 /// What began and what ended in one shard since it was last handed over, by rule.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     rules: Rules,
     lanes: Vec<Applied>,

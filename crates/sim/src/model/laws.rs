@@ -1,0 +1,158 @@
+//! What must hold, whatever happens: of every row that is appended, and of everything that leaves a node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use abide_kernel::shard::Record;
+use abide_kernel::{Claim, Fact, Meta, Outcome, Phase, Row, Run, Seq, TokenHash};
+
+use crate::Violation;
+
+/// What the log says, row by row: the fold, who was given what, and what was recorded.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    /// The run, folded.
+    pub(super) run: Option<Arc<Run>>,
+    /// Every claim that was made, and the token of whoever holds it.
+    pub(super) claims: BTreeMap<u32, TokenHash>,
+    /// Every claim under which a result was recorded, and that result.
+    pub(super) results: BTreeMap<u32, String>,
+    /// Every attempt with a result: life, visit of the step, turn.
+    attempts: BTreeSet<(u32, u32, u32)>,
+}
+
+/// What a worker returns: it tells who did it, so that nobody's result can pass for another's.
+pub(super) fn result(claim: u32, token: TokenHash) -> String {
+    format!("\"{claim} by {:x}\"", token.0)
+}
+
+/// The run as the rows make it.
+pub(super) fn fold(rows: &[Arc<Row>]) -> Result<Run, Violation> {
+    let (first, rest) = rows.split_first().ok_or("a journal without rows")?;
+    let mut run = Run::begin(first).map_err(|bad| bad.to_string())?;
+    rest.iter().for_each(|row| run.apply_row(row));
+    Ok(run)
+}
+
+/// The run's form without what is kept in memory only.
+pub(super) fn text(run: &Run) -> String {
+    serde_json::to_string(run).unwrap_or_default()
+}
+
+impl Ledger {
+    /// A row becomes durable.
+    pub(super) fn enter(&mut self, last: Option<&Row>, row: &Row) -> Result<(), Violation> {
+        let (seq, rev) = last.map_or((Seq(0), 0), |last| (last.seq, last.rev.0));
+        if row.seq != seq.next() || row.rev.0 != rev + 1 || row.prior != seq {
+            return Err(format!("the journal has a gap: {row:?} follows {seq:?}"));
+        }
+        if last.is_some_and(|last| last.at > row.at) {
+            return Err(format!("time runs backwards in the journal: {row:?}"));
+        }
+        // A claim may ride in the row that begins the run.
+        let (mut run, facts) = match self.run.take().map(Arc::unwrap_or_clone) {
+            Some(run) => (run, &row.facts[..]),
+            None => {
+                let first = Row { facts: row.facts.iter().take(1).cloned().collect(), ..row.clone() };
+                (Run::begin(&first).map_err(|bad| bad.to_string())?, &row.facts[1..])
+            }
+        };
+        for fact in facts {
+            self.obey(&run, fact, row)?;
+            run.apply(fact, Meta { seq: row.seq, at: row.at });
+        }
+        run.rev = row.rev;
+        run.check()?;
+        self.run = Some(Arc::new(run));
+        Ok(())
+    }
+
+    /// A fact becomes durable for a run that stands so.
+    fn obey(&mut self, run: &Run, fact: &Fact, row: &Row) -> Result<(), Violation> {
+        if run.end.is_some() && !matches!(fact, Fact::Anomaly(_)) {
+            return Err(format!("a run that has ended changes: {fact:?}"));
+        }
+        let cursor = &run.cursors[0];
+        match fact {
+            Fact::Started(_) => return Err("a run begins twice".into()),
+            Fact::Claimed(claimed) => {
+                let ready = matches!(cursor.phase, Phase::Scheduled { visible_at, .. } if visible_at <= row.at);
+                if !ready {
+                    return Err(format!("claim {} is made while the attempt is {:?}", claimed.claim, cursor.phase));
+                }
+                let by = claimed.by.as_ref().or(cursor.claimant.as_ref()).ok_or("a claim of nobody")?;
+                if self.claims.insert(claimed.claim, by.token).is_some() {
+                    return Err(format!("claim {} is made twice", claimed.claim));
+                }
+            }
+            Fact::Completed(completed) => {
+                let said = match &*completed.outcome {
+                    Outcome::Next { state, .. } => state.text(),
+                    Outcome::Done { result } => result.text(),
+                    other => return Err(format!("nobody said {other:?}")),
+                };
+                self.record(run, completed.claim, said.to_owned())?;
+            }
+            Fact::Failed(failed) => self.record(run, failed.claim, failed.error.message.to_string())?,
+            Fact::Heartbeat(beat) => drop(held(run, beat.claim)?),
+            Fact::Returned(returned) => drop(held(run, returned.claim)?),
+            Fact::Expired(expired) => {
+                let lease_until = held(run, expired.claim)?.lease_until;
+                let dies = cursor.claimant.as_ref().is_some_and(|by| by.process.is_some());
+                if row.at < lease_until && !dies {
+                    return Err(format!("claim {} ends at {:?}, before its lease", expired.claim, row.at));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A result is recorded once, of whoever holds the claim and nobody else.
+    fn record(&mut self, run: &Run, claim: u32, said: String) -> Result<(), Violation> {
+        held(run, claim)?;
+        let cursor = &run.cursors[0];
+        if self.claims.get(&claim).is_none_or(|token| said != result(claim, *token)) {
+            return Err(format!("{said} is recorded under claim {claim}, of another"));
+        }
+        let first = self.results.insert(claim, said).is_none();
+        if !first || !self.attempts.insert((run.epoch, cursor.visit, cursor.turn)) {
+            return Err(format!("an attempt has two results: claim {claim}, turn {}", cursor.turn));
+        }
+        Ok(())
+    }
+
+    /// An index row says what the log says.
+    pub(super) fn compare(&self, record: &Record) -> Result<(), Violation> {
+        let run = self.run.as_deref().ok_or("an index row of no run")?;
+        if record.rev != run.rev || record.status != run.status() {
+            return Err(format!("an index row at rev {} of {}", record.rev.0, run.rev.0));
+        }
+        if record.checkpoint.is_empty() {
+            return Ok(());
+        }
+        same("the checkpoint", &String::from_utf8_lossy(&record.checkpoint), run)
+    }
+
+    /// What a node has in memory is the fold of the log.
+    pub(super) fn compare_memory(&self, memory: Option<&Run>) -> Result<(), Violation> {
+        match (memory, self.run.as_deref()) {
+            (Some(memory), Some(run)) => same("memory", &text(memory), run),
+            (Some(_), None) => Err("memory has a run that the log does not have".into()),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+fn same(what: &str, found: &str, run: &Run) -> Result<(), Violation> {
+    let expected = text(run);
+    if found == expected { Ok(()) } else { Err(format!("{what} is not the fold: {found}, expected {expected}")) }
+}
+
+/// The claim, if it is the one that is held: a word of any other takes no effect.
+fn held(run: &Run, claim: u32) -> Result<&Claim, Violation> {
+    match &run.cursors[0].phase {
+        Phase::Claimed(held) if held.number == claim => Ok(held),
+        other => Err(format!("a word under claim {claim} takes effect while the attempt is {other:?}")),
+    }
+}

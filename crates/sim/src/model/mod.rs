@@ -1,0 +1,84 @@
+//! The claim protocol, looked at exhaustively: two nodes, two workers, one run, over the real kernel.
+//!
+//! A node is a real `Shard` with a clock of its own. The store is a small model of what `abide_store::Store` promises:
+//! a batch is appended whole or not at all, and one of a stale owner is refused. Every order of every act is tried, up
+//! to the bounds; the laws are in `laws`, what can happen is in `act`.
+
+mod act;
+mod disk;
+mod heal;
+mod laws;
+mod machine;
+mod print;
+mod search;
+mod state;
+
+pub use act::{Act, Word};
+pub use search::{Broken, Explored, explore};
+
+/// How the workers live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hands {
+    /// Apart from the nodes: each may be given work by either node, and speak to either.
+    Remote,
+    /// One in each node's process, and dead with it.
+    Local,
+}
+
+/// How much may happen. Within it, everything does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// How the workers live.
+    pub hands: Hands,
+    /// How often a client asks for the run: after the first time it is a retry.
+    pub starts: u8,
+    /// How often a node takes the shard: for the first time, from the other, or after its own death.
+    pub opens: u8,
+    /// How often time passes on a node's clock until something is due.
+    pub expiries: u8,
+    /// How many claims are made.
+    pub claims: u8,
+    /// How many words workers say, late, twice and to the wrong node included.
+    pub words: u8,
+    /// Which words they say of their own claims.
+    pub says: &'static [Word],
+    /// How often index rows are written.
+    pub flushes: u8,
+}
+
+impl Bounds {
+    /// What `cargo xtask sim --model` goes through: workers that answer twice and late; three attempts that may all be lost;
+    /// owners that change often; and workers that say everything they can, with index rows behind the log.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let late =
+            Self { hands: Hands::Remote, starts: 1, opens: 2, expiries: 1, claims: 3, words: 2, says: FEW, flushes: 0 };
+        let lost = Self { expiries: 3, words: 1, ..late };
+        let owners = Self { opens: 3, claims: 2, words: 1, ..late };
+        let wordy = Self { claims: 2, words: 1, says: EVERY, flushes: 1, ..late };
+        let both = |bounds| [Hands::Remote, Hands::Local].map(|hands| Self { hands, ..bounds });
+        [late, lost, owners, wordy].into_iter().flat_map(both).collect()
+    }
+
+    /// What a test goes through: few states, and most kinds of acts.
+    #[must_use]
+    pub fn small() -> Vec<Self> {
+        let owners = Self {
+            hands: Hands::Remote,
+            starts: 1,
+            opens: 2,
+            expiries: 1,
+            claims: 1,
+            words: 1,
+            says: EVERY,
+            flushes: 0,
+        };
+        let workers = Self { opens: 1, claims: 2, words: 2, says: FEW, ..owners };
+        let written = Self { opens: 2, expiries: 0, flushes: 1, says: FEW, ..owners };
+        let both = |bounds| [Hands::Remote, Hands::Local].map(|hands| Self { hands, ..bounds });
+        [owners, workers, written].into_iter().flat_map(both).collect()
+    }
+}
+
+const FEW: &[Word] = &[Word::Done, Word::Late];
+const EVERY: &[Word] = &[Word::Done, Word::Late, Word::Failed, Word::Beat, Word::Returned];
