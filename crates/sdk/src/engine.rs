@@ -121,6 +121,17 @@ impl EngineBuilder {
 
     /// Where this node listens for the other nodes of a shared store. Any port of the loopback, unless it is said
     /// otherwise: nodes on several machines need an address that the others reach.
+    ///
+    /// ```no_run
+    /// # async fn node() -> Result<(), Box<dyn std::error::Error>> {
+    /// let engine = abide::Engine::open("postgres://abide_engine@db/shop")
+    ///     .node("shop-1")
+    ///     .listen("10.0.0.5:7412".parse()?)
+    ///     .start()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listens = address;
         self

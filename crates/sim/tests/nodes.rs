@@ -237,7 +237,7 @@ fn start_stuck(cluster: &Cluster) -> Vec<RunId> {
     runs
 }
 
-/// D21: the claim of a node that died lasts for one more lease from when its shard was taken, because its step may still
+/// D37: the claim of a node that died lasts for one more lease from when its shard was taken, because its step may still
 /// execute.
 #[test]
 fn a_claim_of_a_dead_node_lasts_another_lease() {

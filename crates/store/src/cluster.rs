@@ -86,10 +86,10 @@ pub trait Cluster {
     /// When the store cannot be written.
     fn release(&mut self, shard: ShardId, epoch: ShardEpoch) -> Result<(), Fault>;
 
-    /// A secret that all nodes of this store share, by which they know each other. The first who asks makes it.
+    /// A secret that all nodes of this store share, by which they know each other. It was made with the store.
     ///
     /// # Errors
-    /// When the store cannot be read or written.
+    /// When the store cannot be read.
     fn secret(&mut self) -> Result<Vec<u8>, Fault>;
 
     /// The node is going: its lease ends now, and what it owned is free.

@@ -9,10 +9,7 @@ use super::column::{escape, unescape};
 use super::fault::Trouble;
 use super::link::{Live, Work};
 use super::{Lease, PostgresStore, shard};
-use crate::{Cluster, Fault, Living, Member, Membership, Owned, setting};
-
-/// The setting that holds what nodes know each other by.
-const SECRET: &str = "cluster_secret";
+use crate::{Cluster, Fault, Living, Member, Membership, Owned};
 
 /// A member whose lease ended so long ago is forgotten.
 const FORGOTTEN_MS: i64 = 24 * 3_600 * 1_000;
@@ -67,16 +64,8 @@ impl Cluster for PostgresStore {
 
     fn secret(&mut self) -> Result<Vec<u8>, Fault> {
         self.link.run("reading the cluster's secret", Work::Repeatable, async |live: &mut Live| {
-            let drawn = live.query_one("SELECT gen_random_uuid()::text || gen_random_uuid()::text", &[]).await?;
-            let drawn: String = drawn.try_get(0)?;
-            let write = "INSERT INTO setting (name, value, checksum) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING";
-            live.execute(write, &[&SECRET, &drawn, &setting::sum(SECRET, &drawn)]).await?;
-            let row = live.query_one("SELECT value, checksum FROM setting WHERE name = $1", &[&SECRET]).await?;
-            let (value, checksum): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
-            if setting::sum(SECRET, &value) != checksum {
-                return Err(Fault::corrupt(None, None, "the cluster's secret does not match its checksum").into());
-            }
-            Ok(value.into_bytes())
+            let row = live.query_one("SELECT value FROM secret", &[]).await?;
+            Ok(row.try_get::<_, String>(0)?.into_bytes())
         })
     }
 

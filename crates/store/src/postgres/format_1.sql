@@ -123,6 +123,12 @@ CREATE TABLE setting (
     checksum bigint NOT NULL
 );
 
+-- What nodes know each other by. Whoever only looks has no business here.
+CREATE TABLE secret (
+    value text NOT NULL
+);
+INSERT INTO secret VALUES (gen_random_uuid()::text || gen_random_uuid()::text);
+
 -- For people: ids and times as text.
 CREATE VIEW runs AS
     SELECT run_text(id) AS run, workflow, version, status, step, key, queue, instant(created_at) AS created,
