@@ -490,7 +490,7 @@ impl Run {
     /// How many rows its journal has: all since its start, or since it was compacted last.
     #[must_use]
     pub fn journal_rows(&self) -> u64 {
-        (self.rev.0 + 1).saturating_sub(self.compacted.0.max(1))
+        self.rev.0.saturating_add(1).saturating_sub(self.compacted.0.max(1))
     }
 
     /// The earliest instant at which something must happen to the run by itself. An attempt that could be claimed from the

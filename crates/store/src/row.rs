@@ -93,3 +93,61 @@ fn checksum(shard: ShardId, seq: Seq, run: RunId, rev: Rev, prior: Seq, at: Time
     hash.update(facts);
     hash.digest() as i64
 }
+
+#[cfg(test)]
+mod tests {
+    use abide_kernel::mix;
+
+    use super::*;
+    use crate::FaultKind;
+
+    const FACTS: &str = r#"[{"signal_received":{"id":1,"name":"n","payload":{"a":[1,"ж"]},"request":"req_00000000000000000000000000000001"}}]"#;
+
+    fn raw() -> RawRow {
+        let facts = serde_json::from_str(FACTS).unwrap();
+        let row = Row { seq: Seq(3), run: RunId(7), rev: Rev(2), prior: Seq(1), at: Timestamp(9), facts };
+        let raw = RawRow::of(ShardId(1), &row);
+        assert_eq!(raw.decode().unwrap(), row);
+        raw
+    }
+
+    fn is_corrupt(raw: &RawRow) -> bool {
+        raw.decode().is_err_and(|fault| matches!(fault.kind, FaultKind::Corrupt { position: Some(_), .. }))
+    }
+
+    #[test]
+    fn any_changed_byte_of_a_row_is_noticed() {
+        for index in 0..raw().facts.len() {
+            for bit in 0..8 {
+                let mut changed = raw();
+                changed.facts[index] ^= 1 << bit;
+                assert!(is_corrupt(&changed), "bit {bit} of byte {index}");
+            }
+        }
+        let raw = raw();
+        assert!(is_corrupt(&RawRow { seq: Seq(4), ..raw.clone() }));
+        assert!(is_corrupt(&RawRow { run: RunId(6), ..raw.clone() }));
+        assert!(is_corrupt(&RawRow { rev: Rev(3), ..raw.clone() }));
+        assert!(is_corrupt(&RawRow { prior: Seq(0), ..raw.clone() }));
+        assert!(is_corrupt(&RawRow { at: Timestamp(8), ..raw.clone() }));
+        assert!(is_corrupt(&RawRow { shard: ShardId(2), ..raw }));
+    }
+
+    /// Bytes under a checksum that fits may still be no facts: they are refused by name, and nothing panics.
+    #[test]
+    fn bytes_that_are_no_facts_are_refused() {
+        for seed in 0..20_000u64 {
+            let mut changed = raw();
+            let draw = |n: u64| mix(seed * 8 + n) as usize;
+            let (at, length) = (draw(1) % changed.facts.len(), draw(2) % 12);
+            let end = (at + length).min(changed.facts.len());
+            let with: Vec<u8> = (0..draw(3) % 8).map(|n| mix(seed ^ (n as u64) << 40) as u8).collect();
+            changed.facts.splice(at..end, with);
+            changed.checksum = changed.sum();
+            match changed.decode() {
+                Ok(row) => assert_eq!(RawRow::of(changed.shard, &row).decode().unwrap(), row),
+                Err(_) => assert!(is_corrupt(&changed)),
+            }
+        }
+    }
+}

@@ -100,4 +100,24 @@ mod tests {
             assert!(error.contains("sqlite:abide.db"), "{error}");
         }
     }
+    /// Whatever is written there, the answer is a place or says what was expected, and is not longer than it must be.
+    #[test]
+    fn any_text_is_a_place_or_refused() {
+        let parts =
+            ["sqlite:", "memory:", "postgres://", "?", "durability=", "relaxed", "full", "\u{0}", "ж", "/", " ", "x"];
+        for seed in 0..20_000u64 {
+            let draw = |n: u64| abide_kernel::mix(seed * 16 + n) as usize;
+            let text: String = (0..draw(0) % 8).map(|n| parts[draw(n as u64 + 1) % parts.len()]).collect();
+            match text.parse::<StoreUrl>() {
+                Ok(StoreUrl::Memory) => assert!(text.starts_with("memory")),
+                Ok(StoreUrl::Sqlite { path, .. }) => {
+                    let path = path.to_str().unwrap();
+                    assert!(!path.is_empty() && text[7..].starts_with(path), "{text:?}");
+                }
+                Err(bad) => assert!(bad.to_string().contains("sqlite:abide.db"), "{bad}"),
+            }
+        }
+        let long = "ж".repeat(1_000_000).parse::<StoreUrl>().unwrap_err().to_string();
+        assert!(long.len() < 2_000, "{}", long.len());
+    }
 }

@@ -6,6 +6,7 @@
 
 mod crash;
 mod known_bugs;
+mod mutants;
 mod setup;
 mod sim;
 mod test;
@@ -35,6 +36,8 @@ enum Verb {
     CrashWorker(crash::worker::Options),
     /// Lives through worlds, each from one seed, and looks for anything wrong; the last line is one JSON object.
     Sim(sim::Options),
+    /// Changes the kernel in small ways and looks for changes that no test notices; the last line is one JSON object.
+    Mutants(mutants::Options),
     /// Checks what the compiler can't: crate arrows, kernel purity, sizes, names in documents.
     Tidy,
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Crash(options) => crash::perform(&options),
         Verb::CrashWorker(options) => crash::worker::perform(&options),
         Verb::Sim(options) => sim::perform(&root, &options),
+        Verb::Mutants(options) => mutants::perform(&root, &options),
         Verb::Tidy => tidy::perform(&root),
     });
     match answer {
