@@ -110,6 +110,7 @@ mod tests {
             let text: String = (0..draw(0) % 8).map(|n| parts[draw(n as u64 + 1) % parts.len()]).collect();
             match text.parse::<StoreUrl>() {
                 Ok(StoreUrl::Memory) => assert!(text.starts_with("memory")),
+                Ok(StoreUrl::Postgres(_)) => assert!(text.starts_with("postgres")),
                 Ok(StoreUrl::Sqlite { path, .. }) => {
                     let path = path.to_str().unwrap();
                     assert!(!path.is_empty() && text[7..].starts_with(path), "{text:?}");
