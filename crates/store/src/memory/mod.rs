@@ -118,7 +118,7 @@ impl Store for MemoryStore {
         let fault = state.script.next_append();
         if fault.is_none_or(WriteFault::writes) {
             let torn = fault == Some(WriteFault::UnknownTorn);
-            let whole = if torn { group.len() / 2 } else { group.len() };
+            let whole = if torn { group.len().div_ceil(2) } else { group.len() };
             let (rows, bytes) = state.append(&group[..whole], &verdicts[..whole])?;
             self.counts.commit(rows, bytes);
         }
