@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustls_tokio_postgres::MakeRustlsConnect;
+use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::{Client, Config, NoTls};
 
 use super::fault::Trouble;
 use super::link::Live;
@@ -94,23 +95,26 @@ impl Settings {
 
     /// A connection whose session is set up. The server has not been asked what it is yet.
     pub(super) async fn connect(&self, role: Role) -> Result<Live, Trouble> {
+        let (client, task) = self.dial(role).await?;
+        Ok(Live::new(client, task))
+    }
+
+    /// A client whose session is set up, and the task that serves it.
+    async fn dial(&self, role: Role) -> Result<(Client, JoinHandle<()>), Trouble> {
         let unreachable = |error| Trouble::Unreachable("the database cannot be reached".into(), Some(error));
         // How a connection ends is told to whoever waits for an answer; nobody else has to know.
-        let live = match &self.tls {
+        let (client, task) = match &self.tls {
             Some(tls) => {
                 let (client, connection) = self.config.connect(tls.clone()).await.map_err(unreachable)?;
-                Live::new(client, tokio::spawn(async move { drop(connection.await) }))
+                (client, tokio::spawn(async move { drop(connection.await) }))
             }
             None => {
                 let (client, connection) = self.config.connect(NoTls).await.map_err(unreachable)?;
-                Live::new(client, tokio::spawn(async move { drop(connection.await) }))
+                (client, tokio::spawn(async move { drop(connection.await) }))
             }
         };
-        live.batch(&self.session(role)).await.map_err(|trouble| match trouble {
-            Trouble::Sql(error) => unreachable(error),
-            other => other,
-        })?;
-        Ok(live)
+        client.batch_execute(&self.session(role)).await.map_err(unreachable)?;
+        Ok((client, task))
     }
 
     /// Names are looked for in the store's schema only. Every statement is written for the indexes there are: a planner
@@ -187,6 +191,17 @@ impl Settings {
         tracing::warn!(schema = self.schema, "{what}");
         Ok(())
     }
+}
+
+/// A plain client with the session of a store's owner, for those who measure what the server can do without a store. It is
+/// served by the runtime of the caller.
+///
+/// # Errors
+/// When the database cannot be reached.
+pub async fn raw_client(url: &PostgresUrl) -> Result<Client, Fault> {
+    let dialled = Settings::of(url)?.dial(Role::Owner).await;
+    let (client, _) = dialled.map_err(|trouble| trouble.into_fault("connecting", FaultKind::Refused))?;
+    Ok(client)
 }
 
 fn tls(tls: Tls, root: Option<&Path>) -> Result<Option<MakeRustlsConnect>, Fault> {

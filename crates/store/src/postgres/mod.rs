@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use abide_kernel::{Seq, ShardEpoch, ShardMap, Timestamp};
 
+pub use connect::raw_client;
 pub use open::open_read_only;
 pub use reader::PostgresReader;
 

@@ -1,52 +1,32 @@
 //! The limit: the same rows written raw by one thread, with the same settings into the same table.
 
+mod postgres;
+mod sqlite;
+
 use std::path::Path;
 use std::time::Instant;
 
-use abide_store::Durability;
-use abide_store::sqlite::raw_journal;
+use abide_store::PostgresUrl;
 use hdrhistogram::Histogram;
-use rusqlite::Connection;
 
-/// A raw journal in a file of its own.
-pub(crate) struct Limit {
-    connection: Connection,
-    next: i64,
-    facts: String,
+/// A raw journal of its own.
+pub(crate) struct Limit(Box<dyn Raw>);
+
+/// Rows without an engine.
+trait Raw {
+    /// Writes so many rows in one durable commit.
+    fn commit(&mut self, rows: usize) -> anyhow::Result<()>;
 }
 
 impl Limit {
-    /// Rows will carry `row_bytes` bytes of facts.
-    pub(crate) fn open(path: &Path, row_bytes: usize) -> anyhow::Result<Self> {
-        let connection = raw_journal(path, Durability::Full)?;
-        Ok(Self { connection, next: 1, facts: "x".repeat(row_bytes) })
+    /// In a file of its own. Rows will carry `row_bytes` bytes of facts.
+    pub(crate) fn sqlite(path: &Path, row_bytes: usize) -> anyhow::Result<Self> {
+        Ok(Self(Box::new(sqlite::Rows::open(path, row_bytes)?)))
     }
 
-    /// Writes `rows` rows in one durable commit.
-    pub(crate) fn commit(&mut self, rows: usize) -> anyhow::Result<()> {
-        let transaction = self.connection.transaction()?;
-        let mut left = rows;
-        while left > 0 {
-            let now = if left >= 16 { 16 } else { 1 };
-            let values = vec!["(?,?,?,?,?,?,?)"; now].join(",");
-            let sql = format!("INSERT INTO journal (position, run, rev, prior, at, facts, checksum) VALUES {values}");
-            let mut statement = transaction.prepare_cached(&sql)?;
-            for row in 0..now {
-                let from = row * 7;
-                statement.raw_bind_parameter(from + 1, self.next)?;
-                statement.raw_bind_parameter(from + 2, (self.next as u128).to_be_bytes().as_slice())?;
-                statement.raw_bind_parameter(from + 3, 3)?;
-                statement.raw_bind_parameter(from + 4, self.next)?;
-                statement.raw_bind_parameter(from + 5, 1_700_000_000_000_i64)?;
-                statement.raw_bind_parameter(from + 6, self.facts.as_str())?;
-                statement.raw_bind_parameter(from + 7, self.next.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64))?;
-                self.next += 1;
-            }
-            statement.raw_execute()?;
-            left -= now;
-        }
-        transaction.commit()?;
-        Ok(())
+    /// In a table of its own beside those of the store at `url`.
+    pub(crate) fn postgres(url: &PostgresUrl, row_bytes: usize) -> anyhow::Result<Self> {
+        Ok(Self(Box::new(postgres::Rows::open(url, row_bytes)?)))
     }
 
     /// Rows per second for `rows` rows in batches of `batch`.
@@ -55,7 +35,7 @@ impl Limit {
         let mut left = rows;
         while left > 0 {
             let now = batch.min(left);
-            self.commit(now)?;
+            self.0.commit(now)?;
             left -= now;
         }
         Ok(rows as f64 / began.elapsed().as_secs_f64())
@@ -67,7 +47,7 @@ impl Limit {
         for _ in 0..times {
             let began = Instant::now();
             for _ in 0..commits {
-                self.commit(1)?;
+                self.0.commit(1)?;
             }
             raw.record(began.elapsed().as_micros() as u64)?;
         }
