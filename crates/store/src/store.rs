@@ -4,7 +4,7 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
-use crate::{Cluster, DeadLetterItem, Fault, Filter, Listed, Page, Serving, Stats};
+use crate::{Cluster, DeadLetterItem, Fault, Filter, Intake, Listed, Page, Serving, Stats};
 
 /// What a shard's owner needs to know to go on.
 #[derive(Clone, Debug)]
@@ -92,6 +92,14 @@ pub trait Store: Send {
     /// What several nodes need, if they can share this store.
     fn cluster(&mut self) -> Option<&mut dyn Cluster> {
         None
+    }
+
+    /// What was asked by SQL inside of the users' own transactions, if the store can be asked like that.
+    ///
+    /// # Errors
+    /// When the way there cannot be made.
+    fn intake(&self) -> Result<Option<Box<dyn Intake>>, Fault> {
+        Ok(None)
     }
 
     /// Appends the batches of several shards as one group. Each is written whole or not at all. An envelope whose number
