@@ -1,5 +1,6 @@
 //! The driver: the thread that turns the crank, and the engine as its owner sees it.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -77,6 +78,8 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) handle: Handle,
+    /// Where the users' own transactions go, where they have connections of their own.
+    pub(crate) pool: Option<Arc<dyn Any + Send + Sync>>,
     /// Rings for the one that takes in what is asked by SQL.
     pub(crate) intake: OnceLock<abide_store::intake::Ring>,
 }
@@ -125,6 +128,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             threads: Mutex::new(Vec::new()),
             handle,
+            pool: store.pool(),
             intake: OnceLock::new(),
             store: Mutex::new(store),
         });

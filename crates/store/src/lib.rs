@@ -23,6 +23,7 @@ mod serving;
 mod setting;
 mod store;
 mod sum;
+pub mod transaction;
 mod url;
 
 #[cfg(feature = "conformance")]

@@ -195,6 +195,17 @@ CREATE TABLE intake (
 );
 INSERT INTO intake VALUES (0, '1:1:');
 
+-- What came of the users' own transactions, written by them: whoever tries again finds what was done.
+CREATE TABLE transaction_outcome (
+    run      uuid   NOT NULL,
+    id       text   COLLATE "C" NOT NULL, -- a hash of the key
+    key      text   NOT NULL,
+    at       bigint NOT NULL,
+    checksum bigint NOT NULL,
+    outcome  text   NOT NULL, -- JSON
+    PRIMARY KEY (run, id)
+);
+
 -- The lowest id of an instant.
 CREATE FUNCTION id_at(ms bigint) RETURNS uuid LANGUAGE sql IMMUTABLE
     AS $$ SELECT rpad(lpad(to_hex(ms), 12, '0'), 32, '0')::uuid $$;
@@ -219,6 +230,8 @@ BEGIN
             END;
         END LOOP;
     END LOOP;
+    DELETE FROM transaction_outcome t
+        WHERE t.at < (today - days_kept) * day_ms AND NOT EXISTS (SELECT FROM run r WHERE r.id = t.run);
     DELETE FROM request_other o USING request_answer a
         WHERE o.id = a.id AND o.id < id_at((today - days_kept) * day_ms);
     DELETE FROM request_answer_other o WHERE o.id < id_at((today - days_kept) * day_ms)

@@ -199,6 +199,10 @@ impl Live {
         Self { client, task, statements: HashMap::new(), patience: Duration::MAX }
     }
 
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Statements without values or answers.
     pub(super) async fn batch(&self, sql: &str) -> Result<(), Trouble> {
         Ok(self.client.batch_execute(sql).await?)

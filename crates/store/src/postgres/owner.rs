@@ -1,5 +1,8 @@
 //! The owner's view: taking shards, writing behind the fence, and reading what a shard needs to go on.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
@@ -60,6 +63,10 @@ impl Store for PostgresStore {
 
     fn intake(&self) -> Result<Option<Box<dyn Intake>>, Fault> {
         Ok(Some(Box::new(PostgresIntake::new(self.settings.clone())?)))
+    }
+
+    fn pool(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.transactions.clone())
     }
 
     fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {
