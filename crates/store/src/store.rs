@@ -4,7 +4,7 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
-use crate::{Cluster, DeadLetterItem, Fault, Filter, Listed, Page, Serving, Stats};
+use crate::{Cluster, DeadLetterItem, Fault, Filter, Listed, Membership, Page, Serving, Stats};
 
 /// What a shard's owner needs to know to go on.
 #[derive(Clone, Debug)]
@@ -249,4 +249,12 @@ pub trait Reader: Send {
     /// # Errors
     /// When the index cannot be read.
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault>;
+
+    /// Who lives, who is gone, and who owns what; `None` of a store for one owner at a time.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn membership(&mut self) -> Result<Option<Membership>, Fault> {
+        Ok(None)
+    }
 }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use abide_kernel::{Seq, ShardEpoch, ShardMap, Timestamp};
 
-pub use open::open_read_only;
+pub use open::{is_made, open_read_only};
 pub use reader::PostgresReader;
 
 use crate::counts::Counts;
