@@ -28,6 +28,13 @@ impl Link for Post {
     }
 }
 
+/// Whether a node comes to serve, or only to say something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    Long,
+    Short,
+}
+
 /// Several nodes over one store, with one clock.
 struct Cluster {
     store: MemoryStore,
@@ -43,13 +50,13 @@ impl Cluster {
         let store = MemoryStore::shared(4, clock.clone());
         let mut cluster = Self { store, clock, post: Post::default(), nodes: Vec::new(), calls: Arc::default() };
         for _ in 0..nodes {
-            cluster.add();
+            cluster.add(Stay::Long);
         }
         cluster.settle();
         cluster
     }
 
-    fn add(&mut self) {
+    fn add(&mut self, stay: Stay) {
         let place = self.nodes.len();
         let calls = self.calls.clone();
         let order = Machine::<u64>::new("order").step("wait", move |ctx, n: u64| {
@@ -72,7 +79,7 @@ impl Cluster {
         config.entropy = Entropy::seeded(place as u64);
         config.lease = Duration::from_millis(30_000);
         let (lease, address) = (Duration::from_millis(LEASE_MS as u64), place.to_string());
-        config.sharing = Sharing { lease, address, link: Arc::new(self.post.clone()) };
+        config.sharing = Sharing { lease, address, link: Arc::new(self.post.clone()), guest: stay == Stay::Short };
         self.nodes.push(Some(Crank::open(Box::new(self.store.clone()), config).unwrap()));
     }
 
@@ -181,6 +188,54 @@ fn a_node_that_leaves_hands_over_at_once() {
         cluster.wait(&[1], async { run.signal("paid", &1u64).await.unwrap() });
         cluster.wait(&[1], async { run.result::<u64>().await.unwrap() });
     }
+}
+
+/// SE-35: a node that is asked to drain hands its shards over when it renews its lease, takes none, and goes on taking
+/// commands; asked to, it takes its share again.
+#[test]
+fn a_node_that_drains_gives_its_shards_to_the_others() {
+    use abide_store::Store;
+    let mut cluster = Cluster::new(2);
+    let runs = start_everywhere(&cluster, 0);
+    let process = cluster.node(0).engine().process().clone();
+    let drain = |cluster: &mut Cluster, draining| {
+        let known = cluster.store.cluster().unwrap().drain(&process, draining).unwrap();
+        assert!(known, "it lives");
+        cluster.pass_for(LEASE_MS, &[0, 1]);
+    };
+    drain(&mut cluster, true);
+    assert_eq!(cluster.serves(), [0, 4]);
+    for run in &runs[..6] {
+        let run = cluster.client(0).run(*run);
+        cluster.wait(&[0, 1], async { run.signal("paid", &1u64).await.unwrap() });
+        cluster.wait(&[0, 1], async { run.result::<u64>().await.unwrap() });
+    }
+    drain(&mut cluster, false);
+    assert_eq!(cluster.serves(), [2, 2]);
+    assert!(!cluster.store.cluster().unwrap().drain("nobody", true).unwrap());
+}
+
+/// SE-35: one who comes only to say something takes nothing from those who serve, and serves only if nobody else does.
+#[test]
+fn a_guest_serves_only_what_nobody_else_would() {
+    let mut cluster = Cluster::new(1);
+    let runs = start_everywhere(&cluster, 0);
+    cluster.add(Stay::Short);
+    cluster.settle();
+    assert_eq!(cluster.serves(), [4, 0]);
+    let run = cluster.client(1).run(runs[0]);
+    cluster.wait(&[0, 1], async { run.signal("paid", &1u64).await.unwrap() });
+    cluster.nodes[0].take().unwrap().leave();
+    cluster.pass_for(LEASE_MS, &[1]);
+    assert_eq!(cluster.serves(), [0, 4], "nobody else is there");
+    let run = cluster.client(1).run(runs[1]);
+    cluster.wait(&[1], async { run.signal("paid", &1u64).await.unwrap() });
+    cluster.add(Stay::Long);
+    cluster.pass_for(LEASE_MS, &[1, 2]);
+    assert_eq!(cluster.serves(), [0, 0, 4]);
+    cluster.add(Stay::Short);
+    cluster.settle();
+    assert_eq!(cluster.serves(), [0, 0, 4, 0]);
 }
 
 /// SE-36, SE-37: what a dead node served is served by others when its lease has ended, and not before.

@@ -9,7 +9,7 @@ use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
 use crate::transaction::{Place, Transacted, Work};
-use crate::{Cluster, DeadLetterItem, Fault, FaultKind, Filter, Intake, Listed, Page, Serving, Stats};
+use crate::{Cluster, DeadLetterItem, Fault, FaultKind, Filter, Intake, Listed, Membership, Page, Serving, Stats};
 
 /// What a shard's owner needs to know to go on.
 #[derive(Clone, Debug)]
@@ -278,4 +278,12 @@ pub trait Reader: Send {
     /// # Errors
     /// When the index cannot be read.
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault>;
+
+    /// Who lives, who is gone, and who owns what; `None` of a store for one owner at a time.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn membership(&mut self) -> Result<Option<Membership>, Fault> {
+        Ok(None)
+    }
 }

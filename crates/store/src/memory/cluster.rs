@@ -34,7 +34,12 @@ impl Cluster for MemoryStore {
         let mut state = lock(&self.state);
         state.script.meet_read()?;
         let until = now.after(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX));
-        state.members.insert(member.process.clone(), Living { member: member.clone(), until });
+        state.members.retain(|process, living| living.until > now || *process == member.process);
+        let mut member = member.clone();
+        if let Some(known) = state.members.get(&member.process) {
+            member.draining = known.member.draining;
+        }
+        state.members.insert(member.process.clone(), Living { member, until });
         Ok(state.membership(now))
     }
 
@@ -46,6 +51,14 @@ impl Cluster for MemoryStore {
             owned.owner = None;
         }
         Ok(())
+    }
+
+    fn drain(&mut self, process: &str, draining: bool) -> Result<bool, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let mut state = lock(&self.state);
+        let known = state.members.get_mut(process);
+        Ok(known.map(|living| living.member.draining = draining).is_some())
     }
 
     fn secret(&mut self) -> Result<Vec<u8>, Fault> {
@@ -62,18 +75,14 @@ impl Cluster for MemoryStore {
 }
 
 impl State {
-    fn membership(&mut self, now: Timestamp) -> Membership {
-        self.members.retain(|_, living| living.until > now);
+    pub(super) fn membership(&self, now: Timestamp) -> Membership {
+        let (living, gone) = self.members.values().cloned().partition(|living| living.until > now);
         let owned = |(index, state): (usize, &ShardState)| Owned {
             shard: ShardId(index as u16),
             epoch: state.epoch,
             owner: state.owner.clone(),
         };
-        Membership {
-            now,
-            living: self.members.values().cloned().collect(),
-            shards: self.shards.iter().enumerate().map(owned).collect(),
-        }
+        Membership { now, living, gone, shards: self.shards.iter().enumerate().map(owned).collect() }
     }
 
     fn lives(&self, process: &str, now: Timestamp) -> bool {

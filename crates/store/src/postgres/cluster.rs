@@ -14,15 +14,16 @@ use crate::{Cluster, Fault, Living, Member, Membership, Owned};
 /// A member whose lease ended so long ago is forgotten.
 const FORGOTTEN_MS: i64 = 24 * 3_600 * 1_000;
 
-/// The node's own row is written and not seen by the rest of the statement, so it comes from what was written. Each row
-/// says by its first column what it is about: a node, or a shard.
+/// The node's own row is written and not seen by the rest of the statement, so it comes from what was written. Whether it
+/// drains is written only as it enters: later others may have asked it to. Each row says by its first column what it is
+/// about: a node, or a shard.
 pub(super) const RENEW: &str = "
 WITH tick AS MATERIALIZED (
     SELECT clock_ms() AS now
 ), mine AS (
     INSERT INTO node (process, node, address, draining, until) SELECT $1, $2, $3, $4, tick.now + $5 FROM tick
     ON CONFLICT (process) DO UPDATE SET
-        node = excluded.node, address = excluded.address, draining = excluded.draining, until = excluded.until
+        node = excluded.node, address = excluded.address, until = excluded.until
     RETURNING process, node, address, draining, until
 ), forgotten AS (
     DELETE FROM node USING tick WHERE node.until < tick.now - $6 AND node.process <> $1
@@ -31,6 +32,15 @@ SELECT 'node', tick.now, until, process, node, address, draining FROM mine, tick
 UNION ALL
 SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
     WHERE process <> $1 AND until > tick.now
+UNION ALL
+SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard";
+
+/// The same for those who only look.
+const LOOK: &str = "
+WITH tick AS MATERIALIZED (
+    SELECT clock_ms() AS now
+)
+SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
 UNION ALL
 SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard";
 
@@ -62,6 +72,14 @@ impl Cluster for PostgresStore {
         })
     }
 
+    fn drain(&mut self, process: &str, draining: bool) -> Result<bool, Fault> {
+        self.counts.write();
+        self.link.run("asking a node to drain", Work::Repeatable, async |live: &mut Live| {
+            let sql = "UPDATE node SET draining = $2 WHERE process = $1";
+            Ok(live.execute(sql, &[&escape(process), &draining]).await? > 0)
+        })
+    }
+
     fn secret(&mut self) -> Result<Vec<u8>, Fault> {
         self.link.run("reading the cluster's secret", Work::Repeatable, async |live: &mut Live| {
             let row = live.query_one("SELECT value FROM secret", &[]).await?;
@@ -79,6 +97,11 @@ impl Cluster for PostgresStore {
             Ok(())
         })
     }
+}
+
+/// Everybody whom the store knows of.
+pub(super) async fn look(live: &mut Live) -> Result<Membership, Trouble> {
+    membership(&live.query(LOOK, &[]).await?)
 }
 
 fn membership(rows: &[Row]) -> Result<Membership, Trouble> {
@@ -104,6 +127,7 @@ fn membership(rows: &[Row]) -> Result<Membership, Trouble> {
         seen.living.push(Living { member, until: Timestamp(row.try_get(2)?) });
     }
     seen.living.sort_by(|one, other| one.member.process.cmp(&other.member.process));
+    (seen.living, seen.gone) = seen.living.into_iter().partition(|living| living.until > seen.now);
     seen.shards.sort_by_key(|owned| owned.shard);
     Ok(seen)
 }

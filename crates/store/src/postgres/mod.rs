@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use abide_kernel::{Seq, ShardEpoch, ShardMap, Timestamp};
 
-pub use open::open_read_only;
+pub use open::{is_made, open_read_only};
 pub use reader::PostgresReader;
 pub use tokio_postgres;
 pub use transaction::{Ended, Transaction, TransactionError, Transactions};

@@ -47,6 +47,17 @@ impl PostgresStore {
     }
 }
 
+/// Whether there is a store where `url` says. Nothing is made.
+///
+/// # Errors
+/// When the database cannot be reached, or its schema holds something else.
+pub fn is_made(url: &PostgresUrl) -> Result<bool, Fault> {
+    let settings = Arc::new(Settings::of(url)?);
+    let mut link = Link::new(settings.clone(), Role::Reader)?;
+    let doing = format!("looking for {url}");
+    link.run(&doing, Work::Read, async |live: &mut Live| Ok(schema::format(live, &settings.schema).await?.is_some()))
+}
+
 /// A view of the store that `url` names. It never writes, and needs no permission to.
 ///
 /// # Errors
