@@ -19,6 +19,7 @@ mod kills;
 mod pauses;
 mod power;
 mod slow_disk;
+pub(crate) mod transactions;
 mod two_processes;
 mod views;
 
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// How often the process is killed.
     #[arg(long, default_value_t = 50)]
     cycles: u64,
+    /// What the process keeps its facts in: a file, or a PostgreSQL server that lives only for this, with several nodes.
+    #[arg(long, value_parser = ["sqlite", "postgres"], default_value = "sqlite")]
+    store: String,
     /// Shards of the store.
     #[arg(long, default_value_t = 1)]
     shards: u16,
@@ -72,6 +76,9 @@ pub(crate) struct Options {
     /// Start a second process on the same file, with and without the lock of the first.
     #[arg(long, group = "fault")]
     two_processes: bool,
+    /// Kill it around the commits of transactions of the users' own.
+    #[arg(long, group = "fault")]
+    transactions: bool,
     /// With --bit-flips: only in every n-th byte.
     #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
@@ -79,6 +86,7 @@ pub(crate) struct Options {
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
     match options {
+        Options { transactions: true, .. } => transactions::perform(options),
         Options { power_cuts: Some(cuts), .. } => power::perform(options, *cuts),
         Options { io_errors: true, .. } => io_errors::perform(options),
         Options { bit_flips: true, .. } => bit_flips::perform(options),
