@@ -4,6 +4,7 @@
 // A chore answers at the terminal; that is what it is for.
 #![allow(clippy::print_stdout)]
 
+mod bench_postgres;
 mod crash;
 mod known_bugs;
 mod mutants;
@@ -41,6 +42,8 @@ enum Verb {
     Sim(sim::Options),
     /// Changes the kernel in small ways and looks for changes that no test notices; the last line is one JSON object.
     Mutants(mutants::Options),
+    /// Runs `abide bench` against a PostgreSQL server of its own.
+    BenchPostgres(bench_postgres::Options),
     /// Checks what the compiler can't: crate arrows, kernel purity, sizes, names in documents.
     Tidy,
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Verb::CrashTransactions(options) => crash::transactions::work(&options),
         Verb::Sim(options) => sim::perform(&root, &options),
         Verb::Mutants(options) => mutants::perform(&root, &options),
+        Verb::BenchPostgres(options) => bench_postgres::perform(&root, &options),
         Verb::Tidy => tidy::perform(&root),
     });
     match answer {
