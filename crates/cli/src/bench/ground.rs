@@ -12,7 +12,7 @@ use super::limit::Limit;
 
 pub(crate) enum Ground {
     Files(TempDir),
-    Database(Database),
+    Database(Box<Database>),
 }
 
 /// A fresh store, and room beside it for raw rows. It may be used until the next one is made.
@@ -33,7 +33,7 @@ impl Ground {
             StoreUrl::Postgres(_) if dir.is_some() => {
                 bail!("--dir is for files, and {store} is a database: leave one of them out")
             }
-            StoreUrl::Postgres(_) => Ok(Self::Database(Database::begin(store)?)),
+            StoreUrl::Postgres(_) => Ok(Self::Database(Box::new(Database::begin(store)?))),
             StoreUrl::Sqlite { .. } | StoreUrl::Memory => Ok(Self::Files(scratch(dir)?)),
         }
     }
