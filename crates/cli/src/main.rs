@@ -5,7 +5,9 @@ mod commands;
 mod failure;
 mod input;
 mod interrupt;
+mod keeper;
 mod options;
+mod owner;
 mod place;
 mod screen;
 mod text;
@@ -54,6 +56,8 @@ enum Verb {
     Effect(commands::effect::Command),
     /// The store itself: check, stats, migrate.
     Store(commands::store::Command),
+    /// The nodes that share a store: list, drain, resume.
+    Node(commands::node::Command),
     /// Look whether exported journals are whole, and which workflows they need.
     Check(commands::check::Check),
     /// Look for what needs a person: expired claims, overdue timers, dead letters, foreign programs.
@@ -77,6 +81,7 @@ impl Verb {
             Self::DeadLetter(dead_letter) => Some(dead_letter.json),
             Self::Effect(effect) => Some(effect.json),
             Self::Store(store) => Some(store.json),
+            Self::Node(node) => Some(node.json),
             Self::Check(check) => Some(check.json),
             Self::Doctor(doctor) => Some(doctor.json),
             Self::Demo(demo) => Some(demo.json),
@@ -96,6 +101,7 @@ fn main() -> ExitCode {
         Verb::DeadLetter(dead_letter) => dead_letter.perform(&globals),
         Verb::Effect(effect) => effect.perform(&globals),
         Verb::Store(store) => store.perform(&globals),
+        Verb::Node(node) => node.perform(&globals),
         Verb::Check(check) => check.perform(&globals),
         Verb::Doctor(doctor) => doctor.perform(&globals),
         Verb::Demo(demo) => demo.perform(&globals),

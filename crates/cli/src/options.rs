@@ -6,8 +6,16 @@ use clap::{Args, ValueEnum};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
-    /// Where the facts are kept, like sqlite:path/to/abide.db
-    #[arg(long, global = true, env = "ABIDE_STORE", default_value = "sqlite:abide.db", value_name = "URL")]
+    /// Where the facts are kept, like sqlite:path/to/abide.db or postgres://user@host/database
+    // Its value may hold a password.
+    #[arg(
+        long,
+        global = true,
+        env = "ABIDE_STORE",
+        hide_env_values = true,
+        default_value = "sqlite:abide.db",
+        value_name = "URL"
+    )]
     pub(crate) store: String,
 
     /// How answers are written: text is a table on a terminal and tab-separated otherwise

@@ -1,39 +1,38 @@
-//! The store that a verb is about: read beside whoever holds it, or owned for a moment to change one thing.
+//! The store that a verb is about: read beside whoever serves it, or opened for a moment to change one thing.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{Refusal, RunId, Slot};
-use abide_runtime::{Config, Engine, Snapshot};
-use abide_store::sqlite::{Holder, SqliteReader, SqliteStore, open_read_only};
-use abide_store::{Durability, StoreUrl};
+use abide_kernel::RunId;
+use abide_runtime::Snapshot;
+use abide_store::sqlite::SqliteReader;
+use abide_store::{Durability, PostgresUrl, Reader, StoreUrl, postgres, sqlite};
 
 use crate::failure::{Exit, Failure};
 use crate::options::Globals;
 
-/// How often a command whose outcome is unknown is sent again, each time with the same request.
-const RETRIES_MAX: u32 = 20;
 /// How many runs are named when a prefix fits several.
 const CANDIDATES_SHOWN: usize = 8;
 
-/// A store by its path.
+/// A store by its URL.
 pub(crate) struct Place {
-    pub(crate) path: PathBuf,
-    durability: Durability,
+    pub(crate) at: At,
     namespace: Option<String>,
 }
 
-impl Place {
-    pub(crate) fn of(globals: &Globals) -> Result<Self, Failure> {
-        match globals.store.parse()? {
-            StoreUrl::Sqlite { path, durability } => {
-                Ok(Self { path, durability, namespace: globals.namespace.clone() })
-            }
-            StoreUrl::Postgres(url) => {
-                let what = format!("{url}: this release looks at stores in files only");
-                Err(Failure::usage("bad_store", what).hint("give a file: --store sqlite:abide.db"))
-            }
+/// Where a store is that can be looked at from here.
+#[derive(Clone, Debug)]
+pub(crate) enum At {
+    /// In a file, which one process owns at a time.
+    File { path: PathBuf, durability: Durability },
+    /// In a database, which nodes share.
+    Database(PostgresUrl),
+}
+
+impl At {
+    pub(crate) fn of(url: &str) -> Result<Self, Failure> {
+        match url.parse()? {
+            StoreUrl::Sqlite { path, durability } => Ok(Self::File { path, durability }),
+            StoreUrl::Postgres(url) => Ok(Self::Database(url)),
             StoreUrl::Memory => {
                 let what = "a store in memory ends with its process; there is nothing to look at from here";
                 Err(Failure::usage("bad_store", what).hint("give a file: --store sqlite:abide.db"))
@@ -41,28 +40,68 @@ impl Place {
         }
     }
 
-    /// Who holds the store now.
-    pub(crate) fn holder(&self) -> Option<Holder> {
-        SqliteStore::holder(&self.path)
+    /// As it may be shown: without a password.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::File { path, .. } => path.display().to_string(),
+            Self::Database(url) => url.to_string(),
+        }
     }
 
-    fn check_exists(&self) -> Result<(), Failure> {
-        if self.path.exists() {
+    pub(crate) fn exists(&self) -> Result<bool, Failure> {
+        match self {
+            Self::File { path, .. } => Ok(path.exists()),
+            Self::Database(url) => Ok(postgres::is_made(url)?),
+        }
+    }
+
+    pub(crate) fn check_exists(&self) -> Result<(), Failure> {
+        if self.exists()? {
             return Ok(());
         }
-        let what = format!("there is no store at {}", self.path.display());
-        let hint = "give its path with --store sqlite:PATH or in ABIDE_STORE, or start an engine on it";
+        let what = format!("there is no store at {}", self.shown());
+        let hint = match self {
+            Self::File { .. } => "give its path with --store sqlite:PATH or in ABIDE_STORE, or start an engine on it",
+            Self::Database(_) => "give its schema, as in ?schema=abide, or start an engine on it",
+        };
         Err(Failure::new(Exit::NotFound, "no_store", what).hint(hint))
     }
+}
 
-    pub(crate) fn reader(&self) -> Result<SqliteReader, Failure> {
-        self.check_exists()?;
-        Ok(open_read_only(&self.path)?)
+impl Place {
+    pub(crate) fn of(globals: &Globals) -> Result<Self, Failure> {
+        Ok(Self { at: At::of(&globals.store)?, namespace: globals.namespace.clone() })
+    }
+
+    /// As it may be shown: without a password.
+    pub(crate) fn shown(&self) -> String {
+        self.at.shown()
+    }
+
+    /// The file, if it is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match &self.at {
+            At::File { path, .. } => Some(path),
+            At::Database(_) => None,
+        }
+    }
+
+    pub(crate) fn reader(&self) -> Result<Box<dyn Reader>, Failure> {
+        self.at.check_exists()?;
+        match &self.at {
+            At::File { path, .. } => Ok(Box::new(sqlite::open_read_only(path)?)),
+            At::Database(url) => Ok(Box::new(postgres::open_read_only(url)?)),
+        }
+    }
+
+    /// What only a file has: a shape of its own, that others may have changed.
+    pub(crate) fn file_reader(&self) -> Result<Option<SqliteReader>, Failure> {
+        self.file().map(|path| Ok(sqlite::open_read_only(path)?)).transpose()
     }
 
     /// The store as it is, also beside a running engine.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, Failure> {
-        Ok(Snapshot::read(Box::new(self.reader()?))?)
+        Ok(Snapshot::read(self.reader()?)?)
     }
 
     /// The run that is meant by an id or by the beginning of one.
@@ -75,7 +114,7 @@ impl Place {
         }
         let found = snapshot.find(&bare, CANDIDATES_SHOWN + 1)?;
         let missing = || {
-            let what = format!("there is no run {text} in {}", self.path.display());
+            let what = format!("there is no run {text} in {}", self.shown());
             Failure::new(Exit::NotFound, "not_found", what).hint("abide run list shows the runs of this store")
         };
         match found.as_slice() {
@@ -111,62 +150,5 @@ impl Place {
     pub(crate) fn find_to_change(&self, text: &str) -> Result<RunId, Failure> {
         let mut snapshot = self.snapshot()?;
         self.find(&mut snapshot, text)
-    }
-
-    /// Owns a store that exists for as long as `change` takes.
-    pub(crate) fn change<T>(&self, change: impl AsyncFnOnce(&Owner) -> Result<T, Failure>) -> Result<T, Failure> {
-        self.check_exists()?;
-        self.change_or_make(change)
-    }
-
-    /// Owns the store, or a new one, for as long as `change` takes. The engine has no workers and executes nothing.
-    pub(crate) fn change_or_make<T>(
-        &self,
-        change: impl AsyncFnOnce(&Owner) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let name = format!("abide-cli-{}", std::process::id());
-        let store = SqliteStore::open(&self.path, self.durability, 1, &name).map_err(|fault| {
-            let held = self.holder().is_some();
-            let mut failure = Failure::from(fault);
-            if held {
-                failure.code = "store_in_use";
-                failure.hint = Some("reading verbs work beside it: abide run list, show, history, explain".into());
-            }
-            failure
-        })?;
-        runtime.block_on(async {
-            let mut config = Config::default();
-            config.node = name;
-            config.pools = Vec::new();
-            let owner = Owner { engine: Engine::open(Box::new(store), config)? };
-            let changed = change(&owner).await;
-            owner.engine.stop(Duration::from_secs(5)).await;
-            changed
-        })
-    }
-}
-
-/// The owner of a store, for a moment.
-pub(crate) struct Owner {
-    pub(crate) engine: Engine,
-}
-
-impl Owner {
-    /// Sends a command until its outcome is known. Sending it again is safe: it carries the same request.
-    pub(crate) async fn ask(&self, slot: Slot, command: Command) -> Result<Answer, Failure> {
-        let mut tries = 0;
-        loop {
-            match self.engine.ask(slot, command.clone()).await? {
-                Answer::Refused(Refusal::Unknown) if tries < RETRIES_MAX => tries += 1,
-                Answer::Refused(refusal) => return Err(refusal.into()),
-                answer => return Ok(answer),
-            }
-        }
-    }
-
-    /// Sends a command about a run.
-    pub(crate) async fn tell(&self, run: RunId, command: Command) -> Result<Answer, Failure> {
-        self.ask(run.slot(), command).await
     }
 }

@@ -54,11 +54,14 @@ pub struct Sharing {
     pub address: String,
     /// How letters travel to them.
     pub link: Arc<dyn Link>,
+    /// Whether the node stays only for a moment: it takes shards only if nobody else would, and gives them up as soon as
+    /// somebody does.
+    pub guest: bool,
 }
 
 impl Default for Sharing {
     fn default() -> Self {
-        Self { lease: Duration::from_secs(10), address: String::new(), link: NoLink::shared() }
+        Self { lease: Duration::from_secs(10), address: String::new(), link: NoLink::shared(), guest: false }
     }
 }
 
@@ -69,10 +72,10 @@ impl Config {
             process: process.clone(),
             node: self.node.as_str().into(),
             address: self.sharing.address.as_str().into(),
-            draining: false,
+            draining: self.sharing.guest,
         };
         let lease_ms = u64::try_from(self.sharing.lease.as_millis()).unwrap_or(u64::MAX).max(NODE_LEASE_MS_MIN);
-        Ring::new(member, self.sharing.link.clone(), lease_ms)
+        Ring::new(member, self.sharing.link.clone(), lease_ms, self.sharing.guest)
     }
 }
 

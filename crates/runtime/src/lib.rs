@@ -19,6 +19,7 @@ mod driver;
 mod entropy;
 mod expiry;
 mod inspection;
+mod intake;
 mod letters;
 mod link;
 mod membership;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Abandoned, Answer, Command, Ticket};
 use abide_kernel::{ClaimId, Phase, Shard, ShardEpoch, ShardId, Slot, Str, Timestamp};
+use abide_store::intake::HOST;
 use abide_store::{Fault, FaultKind, Member, Store};
 use tokio::sync::oneshot;
 
@@ -67,6 +68,7 @@ impl Shared {
             let mut told = Vec::new();
             core.let_go(now, runs_away, &mut told);
             let served: Vec<ShardId> = core.served().map(Shard::id).collect();
+            core.mail_waits(&served);
             let planned = core.ring.as_ref().map(|ring| ring.plan(&served)).unwrap_or_default();
             drop(core);
             tell_unknown(told);
@@ -158,6 +160,10 @@ impl Shared {
             }
         }
         core.fill(now);
+        drop(core);
+        if id == HOST {
+            self.ring_intake();
+        }
         Ok(epoch)
     }
 
@@ -416,6 +422,14 @@ impl Core {
         }
         if let (false, Some(ring)) = (known.is_empty(), &self.ring) {
             ring.send(from, Letter::Fetched(known));
+        }
+    }
+
+    /// The store says that envelopes wait for shards here: whoever sent them could perhaps not say so.
+    fn mail_waits(&mut self, served: &[ShardId]) {
+        let Some(ring) = &mut self.ring else { return };
+        for shard in std::mem::take(&mut ring.view.mail).into_iter().filter(|shard| served.contains(shard)) {
+            ring.mail.entry(shard).or_default();
         }
     }
 

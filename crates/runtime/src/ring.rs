@@ -21,6 +21,8 @@ pub(crate) struct Ring {
     pub(crate) member: Member,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) lease_ms: u64,
+    /// Whether it serves only what nobody else would.
+    guest: bool,
     pub(crate) view: Membership,
     /// Until when this node may serve its shards. Before its lease ends, by a margin for clocks that differ.
     pub(crate) serves_until: Timestamp,
@@ -106,11 +108,12 @@ pub(crate) fn reads(command: &Command) -> bool {
 }
 
 impl Ring {
-    pub(crate) fn new(member: Member, link: Arc<dyn Link>, lease_ms: u64) -> Self {
+    pub(crate) fn new(member: Member, link: Arc<dyn Link>, lease_ms: u64, guest: bool) -> Self {
         Self {
             member,
             link,
             lease_ms,
+            guest,
             view: Membership::default(),
             serves_until: Timestamp(i64::MIN),
             tried_at: None,
@@ -140,7 +143,10 @@ impl Ring {
     /// many as every other, or one more.
     pub(crate) fn plan(&self, served: &[ShardId]) -> (Vec<ShardId>, Vec<ShardId>) {
         let living = self.view.living.iter().filter(|living| !living.member.draining);
-        let takers: Vec<&Str> = living.map(|living| &living.member.process).collect();
+        let mut takers: Vec<&Str> = living.map(|living| &living.member.process).collect();
+        if self.guest && takers.is_empty() {
+            takers.push(&self.member.process);
+        }
         let shards = self.view.shards.len();
         let Some(place) = takers.iter().position(|process| **process == self.member.process) else {
             return (served.to_vec(), Vec::new());
@@ -380,5 +386,9 @@ impl Ring {
         let kept = LEASES_REMEMBERED * self.lease_ms;
         self.peers.retain(|process, peer| living.contains(process) || view.now.since(peer.heard_at) < kept);
         self.view = view;
+        // Others may have asked it to drain, or to take its share again.
+        if let Some(asked) = self.find(&self.member.process).map(|member| member.draining) {
+            self.member.draining = asked;
+        }
     }
 }

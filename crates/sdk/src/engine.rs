@@ -72,9 +72,6 @@ pub struct EngineBuilder {
     secret: Option<Vec<u8>>,
 }
 
-/// How many shards a new store has that nodes share, unless it is said otherwise.
-const SHARED_SHARDS: u16 = 64;
-
 impl EngineBuilder {
     /// Makes a workflow known. Several versions of one workflow can stand side by side.
     pub fn register(mut self, workflow: impl Workflow) -> Self {
@@ -192,7 +189,7 @@ impl EngineBuilder {
             url = url.with_durability(wanted);
         }
         let node = self.config.node.clone();
-        let shards = self.shards.unwrap_or(if matches!(url, StoreUrl::Postgres(_)) { SHARED_SHARDS } else { 1 });
+        let shards = self.shards.unwrap_or_else(|| url.shards_default());
         // Opening may read and sync a lot; the caller's runtime goes on meanwhile.
         let opening = std::thread::spawn(move || {
             let mut store = open_store(&url, shards, &node)?;

@@ -87,6 +87,7 @@ impl Node {
             lease: Duration::from_millis(NODE_LEASE_MS as u64),
             address: address(self.place).to_string(),
             link: Arc::new(net.clone()),
+            guest: false,
         };
         let crank = Crank::open(Box::new(store.clone()), config)?;
         let client = Client::new(crank.engine().clone());

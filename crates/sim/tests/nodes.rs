@@ -5,12 +5,12 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use abide::{Client, Clock, Machine, Status, Workflow, await_signal, done};
+use abide::{Client, Clock, Machine, Status, Workflow, await_signal, child, done, spawn};
 use abide_kernel::{RunId, Str};
 use abide_runtime::{Config, Crank, Entropy, Letter, Link, Sharing, Turned};
 use abide_store::Member;
@@ -18,14 +18,23 @@ use abide_store::memory::MemoryStore;
 
 const LEASE_MS: i64 = 10_000;
 
-/// Letters on their way: from whom, to which process, and what.
+/// Letters on their way: from whom, to which process, and what; and whether none goes any more.
 #[derive(Clone, Default)]
-struct Post(Arc<Mutex<VecDeque<(Member, Str, Letter)>>>);
+struct Post(Arc<Mutex<VecDeque<(Member, Str, Letter)>>>, Arc<AtomicBool>);
 
 impl Link for Post {
     fn send(&self, from: &Member, to: &Member, letter: Letter) {
-        self.0.lock().unwrap().push_back((from.clone(), to.process.clone(), letter));
+        if !self.1.load(Ordering::SeqCst) {
+            self.0.lock().unwrap().push_back((from.clone(), to.process.clone(), letter));
+        }
     }
+}
+
+/// Whether a node comes to serve, or only to say something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    Long,
+    Short,
 }
 
 /// Several nodes over one store, with one clock.
@@ -43,13 +52,13 @@ impl Cluster {
         let store = MemoryStore::shared(4, clock.clone());
         let mut cluster = Self { store, clock, post: Post::default(), nodes: Vec::new(), calls: Arc::default() };
         for _ in 0..nodes {
-            cluster.add();
+            cluster.add(Stay::Long);
         }
         cluster.settle();
         cluster
     }
 
-    fn add(&mut self) {
+    fn add(&mut self, stay: Stay) {
         let place = self.nodes.len();
         let calls = self.calls.clone();
         let order = Machine::<u64>::new("order").step("wait", move |ctx, n: u64| {
@@ -65,14 +74,21 @@ impl Cluster {
             std::future::pending::<()>().await;
             Ok(done(&n))
         });
+        let family = Machine::<u64>::new("family")
+            .step("spawn", async |_, n: u64| {
+                let leaves = (0..8u64).map(|leaf| child("leaf", &leaf).key(&format!("leaf-{n}-{leaf}")));
+                Ok(spawn(leaves, "end", n))
+            })
+            .step("end", async |ctx, _: u64| Ok(done(&ctx.children().len())));
+        let leaf = Machine::<u64>::new("leaf").step("only", async |_, n: u64| Ok(done(&n)));
         let mut config = Config::default();
         config.node = format!("node-{place}");
-        config.programs = vec![order.into_program().unwrap(), stuck.into_program().unwrap()];
+        config.programs = [order, stuck, family, leaf].map(|machine| machine.into_program().unwrap()).to_vec();
         config.clock = Clock::Manual(self.clock.clone());
         config.entropy = Entropy::seeded(place as u64);
         config.lease = Duration::from_millis(30_000);
         let (lease, address) = (Duration::from_millis(LEASE_MS as u64), place.to_string());
-        config.sharing = Sharing { lease, address, link: Arc::new(self.post.clone()) };
+        config.sharing = Sharing { lease, address, link: Arc::new(self.post.clone()), guest: stay == Stay::Short };
         self.nodes.push(Some(Crank::open(Box::new(self.store.clone()), config).unwrap()));
     }
 
@@ -183,6 +199,54 @@ fn a_node_that_leaves_hands_over_at_once() {
     }
 }
 
+/// SE-35: a node that is asked to drain hands its shards over when it renews its lease, takes none, and goes on taking
+/// commands; asked to, it takes its share again.
+#[test]
+fn a_node_that_drains_gives_its_shards_to_the_others() {
+    use abide_store::Store;
+    let mut cluster = Cluster::new(2);
+    let runs = start_everywhere(&cluster, 0);
+    let process = cluster.node(0).engine().process().clone();
+    let drain = |cluster: &mut Cluster, draining| {
+        let known = cluster.store.cluster().unwrap().drain(&process, draining).unwrap();
+        assert!(known, "it lives");
+        cluster.pass_for(LEASE_MS, &[0, 1]);
+    };
+    drain(&mut cluster, true);
+    assert_eq!(cluster.serves(), [0, 4]);
+    for run in &runs[..6] {
+        let run = cluster.client(0).run(*run);
+        cluster.wait(&[0, 1], async { run.signal("paid", &1u64).await.unwrap() });
+        cluster.wait(&[0, 1], async { run.result::<u64>().await.unwrap() });
+    }
+    drain(&mut cluster, false);
+    assert_eq!(cluster.serves(), [2, 2]);
+    assert!(!cluster.store.cluster().unwrap().drain("nobody", true).unwrap());
+}
+
+/// SE-35: one who comes only to say something takes nothing from those who serve, and serves only if nobody else does.
+#[test]
+fn a_guest_serves_only_what_nobody_else_would() {
+    let mut cluster = Cluster::new(1);
+    let runs = start_everywhere(&cluster, 0);
+    cluster.add(Stay::Short);
+    cluster.settle();
+    assert_eq!(cluster.serves(), [4, 0]);
+    let run = cluster.client(1).run(runs[0]);
+    cluster.wait(&[0, 1], async { run.signal("paid", &1u64).await.unwrap() });
+    cluster.nodes[0].take().unwrap().leave();
+    cluster.pass_for(LEASE_MS, &[1]);
+    assert_eq!(cluster.serves(), [0, 4], "nobody else is there");
+    let run = cluster.client(1).run(runs[1]);
+    cluster.wait(&[1], async { run.signal("paid", &1u64).await.unwrap() });
+    cluster.add(Stay::Long);
+    cluster.pass_for(LEASE_MS, &[1, 2]);
+    assert_eq!(cluster.serves(), [0, 0, 4]);
+    cluster.add(Stay::Short);
+    cluster.settle();
+    assert_eq!(cluster.serves(), [0, 0, 4, 0]);
+}
+
 /// SE-36, SE-37: what a dead node served is served by others when its lease has ended, and not before.
 #[test]
 fn a_dead_nodes_shards_move_when_its_lease_ends() {
@@ -257,4 +321,23 @@ fn a_claim_of_a_dead_node_lasts_another_lease() {
     assert_eq!(reclaims(&cluster), 0);
     cluster.pass_for(40_000, &[1]);
     assert!(reclaims(&cluster) > 0);
+}
+
+/// SE-40: letters between nodes are hints. Without any of them what one shard sends to another still arrives, by the
+/// store, when its receiver renews its lease.
+#[test]
+fn nodes_that_cannot_reach_each_other_go_on_by_the_store() {
+    let cluster = Cluster::new(2);
+    cluster.post.1.store(true, Ordering::SeqCst);
+    let client = cluster.client(0);
+    let here = (0..50u64).find_map(|n| {
+        let mut start = Box::pin(async { client.start("family", &n).await.unwrap().id() });
+        assert!(poll(start.as_mut()).is_none());
+        cluster.settle();
+        poll(start.as_mut())
+    });
+    let family = client.run(here.unwrap());
+    cluster.pass_for(3 * LEASE_MS, &[0, 1]);
+    let ended = cluster.wait(&[0, 1], family.result::<usize>());
+    assert_eq!(ended.unwrap(), 8);
 }

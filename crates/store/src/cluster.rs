@@ -21,7 +21,7 @@ pub struct Member {
     pub node: Str,
     /// Where other nodes reach it.
     pub address: Str,
-    /// Whether it wants no shards: it is about to leave.
+    /// Whether it wants no shards: it stays only for a moment, or was asked to hand over what it serves.
     pub draining: bool,
 }
 
@@ -52,8 +52,12 @@ pub struct Membership {
     pub now: Timestamp,
     /// Nodes whose leases have not ended, by process.
     pub living: Vec<Living>,
+    /// Nodes whose leases have ended and that are not forgotten yet. Only those who look are told of them.
+    pub gone: Vec<Living>,
     /// Every shard, in order.
     pub shards: Vec<Owned>,
+    /// Shards of the node that asks for which messages may wait: whoever sent them could perhaps not say so.
+    pub mail: Vec<ShardId>,
 }
 
 impl Membership {
@@ -74,7 +78,8 @@ impl Membership {
 /// What several nodes need of a store they share. A store for one owner at a time has none of it.
 pub trait Cluster {
     /// Says that the node lives until `lease` from now, by the store's clock, and tells who lives and who owns what.
-    /// Members whose leases ended long ago may be forgotten.
+    /// Whether it wants shards is what it says as it enters; from then on the store's word counts, see
+    /// [`Cluster::drain`]. Members whose leases ended long ago may be forgotten.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -85,6 +90,13 @@ pub trait Cluster {
     /// # Errors
     /// When the store cannot be written.
     fn release(&mut self, shard: ShardId, epoch: ShardEpoch) -> Result<(), Fault>;
+
+    /// Asks a node to hand over what it serves and to take nothing more, or to take its share again. It takes notice when
+    /// it renews its lease. Whether there is such a process.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn drain(&mut self, process: &str, draining: bool) -> Result<bool, Fault>;
 
     /// A secret that all nodes of this store share, by which they know each other. It was made with the store.
     ///

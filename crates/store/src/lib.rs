@@ -13,6 +13,7 @@ mod cluster;
 mod counts;
 mod fault;
 mod group;
+pub mod intake;
 mod journal;
 mod letter;
 mod listing;
@@ -22,6 +23,7 @@ mod serving;
 mod setting;
 mod store;
 mod sum;
+pub mod transaction;
 mod url;
 
 #[cfg(feature = "conformance")]
@@ -34,6 +36,7 @@ pub mod sqlite;
 
 pub use cluster::{Cluster, Living, Member, Membership, Owned};
 pub use fault::{Fault, FaultKind};
+pub use intake::Intake;
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
 pub use serving::Serving;
 pub use store::{Counters, Due, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};

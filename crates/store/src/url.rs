@@ -36,6 +36,9 @@ pub enum Durability {
     Relaxed,
 }
 
+/// How many shards a new store has that nodes share.
+const SHARED_SHARDS: u16 = 64;
+
 /// A text that is no store URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -74,6 +77,15 @@ impl FromStr for StoreUrl {
 }
 
 impl StoreUrl {
+    /// How many shards a store that is made new gets, unless it is said otherwise: one, or enough for many nodes.
+    #[must_use]
+    pub fn shards_default(&self) -> u16 {
+        match self {
+            Self::Memory | Self::Sqlite { .. } => 1,
+            Self::Postgres(_) => SHARED_SHARDS,
+        }
+    }
+
     /// The same with another meaning of an acknowledgement, where it has one.
     #[must_use]
     pub fn with_durability(self, durability: Durability) -> Self {

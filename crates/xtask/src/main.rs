@@ -35,6 +35,9 @@ enum Verb {
     /// The process that `crash` kills.
     #[command(hide = true)]
     CrashWorker(crash::worker::Options),
+    /// The process that `crash --transactions` kills.
+    #[command(hide = true)]
+    CrashTransactions(crash::transactions::WorkerOptions),
     /// Lives through worlds, each from one seed, and looks for anything wrong; the last line is one JSON object.
     Sim(sim::Options),
     /// Changes the kernel in small ways and looks for changes that no test notices; the last line is one JSON object.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Verb::Test(options) => test::perform(&root, &options),
         Verb::Crash(options) => crash::perform(&options),
         Verb::CrashWorker(options) => crash::worker::perform(&options),
+        Verb::CrashTransactions(options) => crash::transactions::work(&options),
         Verb::Sim(options) => sim::perform(&root, &options),
         Verb::Mutants(options) => mutants::perform(&root, &options),
         Verb::BenchPostgres(options) => bench_postgres::perform(&root, &options),

@@ -13,6 +13,7 @@ mod node;
 mod parked;
 mod replay;
 mod report;
+mod sql;
 mod steps;
 
 use clap::Subcommand;
@@ -30,6 +31,8 @@ pub(crate) enum Bench {
     Replay(replay::Replay),
     /// Runs that wait: what they cost in memory, and how fast they come back.
     Parked(parked::Parked),
+    /// Runs that are started by SQL: how long it takes from the commit to the first step.
+    Sql(sql::Sql),
     /// Nodes of a database with nothing to do: which statements they send.
     Idle(idle::Idle),
     /// One of several nodes that another benchmark started.
@@ -45,6 +48,7 @@ impl Bench {
             Self::Effects(effects) => effects.measure(),
             Self::Replay(replay) => replay.measure(),
             Self::Parked(parked) => parked.measure(),
+            Self::Sql(sql) => sql.measure(store),
             Self::Idle(idle) => idle.measure(store),
             Self::Node(node) => node.measure(store),
         }

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use abide_kernel::{Phase, Run, RunId, Status, Timestamp};
 use abide_runtime::Snapshot;
-use abide_store::sqlite::Holder;
 use abide_store::{Filter, Listed, Page};
 use clap::Args;
 use serde::Serialize;
@@ -13,6 +12,7 @@ use serde_json::json;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::duration;
+use crate::keeper::Keeper;
 use crate::options::{AsJson, Globals};
 use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
@@ -55,21 +55,20 @@ impl Doctor {
     pub(crate) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
         let place = Place::of(globals)?;
-        let reader = place.reader()?;
         let mut visit = Visit {
             now: screen.now(),
             grace_ms: self.grace.as_millis() as u64,
-            holder: place.holder(),
+            keepers: place.keepers()?,
             runs: 0,
             findings: Vec::new(),
             counts: std::collections::BTreeMap::new(),
         };
-        for drifted in reader.drift()? {
+        let drift = place.file_reader()?.map(|reader| reader.drift()).transpose()?;
+        for drifted in drift.unwrap_or_default() {
             let action = "leave the tables as they are; keep your own in another file";
             visit.add("schema_drift", None, drifted, action.into());
         }
-        drop(reader);
-        visit.look_at_file(&place.path);
+        place.file().into_iter().for_each(|path| visit.look_at_file(path));
         let mut snapshot = place.snapshot()?;
         let damaged: Vec<(RunId, String)> = snapshot.damaged().map(|(run, found)| (run, found.to_owned())).collect();
         for (run, found) in damaged {
@@ -88,7 +87,7 @@ impl Doctor {
 struct Visit {
     now: Timestamp,
     grace_ms: u64,
-    holder: Option<Holder>,
+    keepers: Vec<Keeper>,
     runs: u64,
     findings: Vec<Finding>,
     counts: std::collections::BTreeMap<&'static str, usize>,
@@ -105,7 +104,7 @@ impl Visit {
 
     /// Programs other than the holder that have the file open, and a log that has grown beyond measure.
     fn look_at_file(&mut self, path: &Path) {
-        let holder = self.holder.as_ref().map(|holder| holder.pid);
+        let holder = self.keepers.first().and_then(Keeper::pid);
         for (pid, name) in openers(path) {
             if Some(pid) != holder && pid != std::process::id() {
                 let what = format!(
@@ -189,27 +188,28 @@ impl Visit {
         span(self.now.since(at))
     }
 
-    /// Whether a claim is of the process that holds the store: it extends its leases in memory.
+    /// Whether a claim is of a process that serves the store: it extends its leases in memory.
     fn is_held_by(&self, process: Option<&str>) -> bool {
-        let holder = self.holder.as_ref().map(|holder| format!("{:x}-", holder.pid));
-        matches!((process, holder), (Some(process), Some(holder)) if process.starts_with(&holder))
+        process.is_some_and(|process| self.keepers.iter().any(|keeper| keeper.is(process)))
     }
 
     fn start_engine(&self) -> String {
-        match &self.holder {
-            None => "start an engine on the store: nobody holds it".into(),
-            Some(holder) => {
-                format!("look at process {} ({}), which holds the store and should have", holder.pid, holder.name)
-            }
+        match self.keepers.as_slice() {
+            [] => "start an engine on the store: nobody holds it".into(),
+            [keeper] => format!("look at {}, which holds the store and should have", keeper.shown()),
+            several => format!("look at the {} nodes that share the store: abide node list", several.len()),
         }
     }
 
     fn report(self, screen: &Screen) -> Outcome {
         let exit = if self.findings.is_empty() { Exit::Ok } else { Exit::Failure };
         if !screen.is_text() {
-            let holder = self.holder.map(|holder| json!({"pid": holder.pid, "name": holder.name}));
+            let (holder, nodes): (Vec<&Keeper>, Vec<&Keeper>) =
+                self.keepers.iter().partition(|keeper| keeper.pid().is_some());
+            let nodes: Vec<_> = nodes.into_iter().map(Keeper::json).collect();
+            let holder = holder.first().map(|keeper| keeper.json());
             screen.document(&json!({
-                "ok": self.findings.is_empty(), "runs": self.runs, "holder": holder,
+                "ok": self.findings.is_empty(), "runs": self.runs, "holder": holder, "nodes": nodes,
                 "counts": self.counts, "findings": self.findings,
             }))?;
             return Ok(exit);

@@ -6,6 +6,7 @@ pub(crate) mod dead_letter;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod effect;
+pub(crate) mod node;
 pub(crate) mod people;
 pub(crate) mod run;
 pub(crate) mod store;

@@ -69,6 +69,7 @@ pub const SHARED_CASES: &[(&str, SharedCase)] = cases![
     nodes::a_node_past_its_lease_writes_nothing,
     nodes::a_group_goes_in_without_the_shards_that_were_taken,
     nodes::a_renewal_tells_who_lives_and_who_owns_what,
+    nodes::a_node_is_asked_to_drain,
 ];
 
 /// A promise of a store.

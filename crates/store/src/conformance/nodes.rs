@@ -159,6 +159,35 @@ pub fn a_group_goes_in_without_the_shards_that_were_taken(fixture: &mut dyn Shar
     assert_eq!(lengths, [5, 0, 5]);
 }
 
+/// Whoever is asked to drain is told so by its next renewal, whatever it says itself; those who look see it, and who is
+/// gone.
+pub fn a_node_is_asked_to_drain(fixture: &mut dyn Shared) {
+    let (mut ada, mut bob) = (fixture.join(), fixture.join());
+    renew(&mut *ada, "ada");
+    renew(&mut *bob, "bob");
+    take(&mut *ada, 1, "ada");
+    let drain = |store: &mut dyn Store, name: &str, draining: bool| {
+        store.cluster().expect("nodes share it").drain(&member(name).process, draining).expect("an answer")
+    };
+    let drains = |seen: &Membership| -> Vec<bool> { seen.living.iter().map(|living| living.member.draining).collect() };
+    assert!(drain(&mut *bob, "ada", true));
+    assert!(!drain(&mut *bob, "eve", true), "nobody has that name");
+    assert_eq!(drains(&renew(&mut *ada, "ada")), [true, false]);
+    assert_eq!(drains(&renew(&mut *bob, "bob")), [true, false]);
+    let look = |store: &dyn Store| {
+        let mut reader = store.reader().expect("a reader");
+        reader.membership().expect("it is read").expect("nodes share it")
+    };
+    let seen = look(&*bob);
+    assert_eq!((drains(&seen), seen.gone.len()), (vec![true, false], 0));
+    assert_eq!(seen.shards[1].owner, Some(member("ada").process));
+    assert!(drain(&mut *bob, "ada", false));
+    assert_eq!(drains(&renew(&mut *ada, "ada")), [false, false]);
+    fixture.pass(LEASE);
+    let seen = look(&*bob);
+    assert_eq!((seen.living.len(), seen.gone.len()), (0, 2));
+}
+
 /// A renewal tells who lives, until when, where, and who owns which shard; who is gone is not told of.
 pub fn a_renewal_tells_who_lives_and_who_owns_what(fixture: &mut dyn Shared) {
     let (mut ada, mut bob) = (fixture.join(), fixture.join());

@@ -34,8 +34,17 @@ impl Cluster for MemoryStore {
         let mut state = lock(&self.state);
         state.script.meet_read()?;
         let until = now.after(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX));
-        state.members.insert(member.process.clone(), Living { member: member.clone(), until });
-        Ok(state.membership(now))
+        state.members.retain(|process, living| living.until > now || *process == member.process);
+        let mut member = member.clone();
+        if let Some(known) = state.members.get(&member.process) {
+            member.draining = known.member.draining;
+        }
+        let process = member.process.clone();
+        state.members.insert(process.clone(), Living { member, until });
+        let mut seen = state.membership(now);
+        let ours = seen.shards.iter().filter(|owned| owned.owner.as_ref() == Some(&process)).map(|owned| owned.shard);
+        seen.mail = ours.filter(|shard| state.unconsumed(*shard).next().is_some()).collect();
+        Ok(seen)
     }
 
     fn release(&mut self, shard: ShardId, epoch: ShardEpoch) -> Result<(), Fault> {
@@ -46,6 +55,14 @@ impl Cluster for MemoryStore {
             owned.owner = None;
         }
         Ok(())
+    }
+
+    fn drain(&mut self, process: &str, draining: bool) -> Result<bool, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let mut state = lock(&self.state);
+        let known = state.members.get_mut(process);
+        Ok(known.map(|living| living.member.draining = draining).is_some())
     }
 
     fn secret(&mut self) -> Result<Vec<u8>, Fault> {
@@ -62,18 +79,14 @@ impl Cluster for MemoryStore {
 }
 
 impl State {
-    fn membership(&mut self, now: Timestamp) -> Membership {
-        self.members.retain(|_, living| living.until > now);
+    pub(super) fn membership(&self, now: Timestamp) -> Membership {
+        let (living, gone) = self.members.values().cloned().partition(|living| living.until > now);
         let owned = |(index, state): (usize, &ShardState)| Owned {
             shard: ShardId(index as u16),
             epoch: state.epoch,
             owner: state.owner.clone(),
         };
-        Membership {
-            now,
-            living: self.members.values().cloned().collect(),
-            shards: self.shards.iter().enumerate().map(owned).collect(),
-        }
+        Membership { now, living, gone, shards: self.shards.iter().enumerate().map(owned).collect(), mail: Vec::new() }
     }
 
     fn lives(&self, process: &str, now: Timestamp) -> bool {

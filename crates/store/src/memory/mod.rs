@@ -171,7 +171,7 @@ impl Store for MemoryStore {
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {
-        Ok(Box::new(MemoryReader::new(self.map, self.state.clone(), self.counts.clone())))
+        Ok(Box::new(MemoryReader::new(self.map, self.state.clone(), self.counts.clone(), self.clock.clone())))
     }
 
     fn counters(&self) -> Counters {

@@ -1,15 +1,16 @@
 //! Inspection of a store in memory.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap};
+use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap, Timestamp};
 
 use super::lock;
 use super::state::State;
 use crate::counts::Counts;
 use crate::listing::prefix_range;
-use crate::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun};
+use crate::{DeadLetterItem, Fault, Filter, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun};
 
 /// A view of a store in memory that never writes.
 #[derive(Debug)]
@@ -17,11 +18,18 @@ pub struct MemoryReader {
     map: ShardMap,
     state: Arc<Mutex<State>>,
     counts: Arc<Counts>,
+    /// The store's own clock, if nodes share the store.
+    clock: Option<Arc<AtomicI64>>,
 }
 
 impl MemoryReader {
-    pub(super) fn new(map: ShardMap, state: Arc<Mutex<State>>, counts: Arc<Counts>) -> Self {
-        Self { map, state, counts }
+    pub(super) fn new(
+        map: ShardMap,
+        state: Arc<Mutex<State>>,
+        counts: Arc<Counts>,
+        clock: Option<Arc<AtomicI64>>,
+    ) -> Self {
+        Self { map, state, counts, clock }
     }
 
     fn read(&self) -> MutexGuard<'_, State> {
@@ -94,5 +102,10 @@ impl Reader for MemoryReader {
         let state = self.read();
         let found = state.runs.range(range).map(|(_, found)| &found.record);
         Ok(found.filter(|record| !record.reservation).map(|record| record.run).take(most).collect())
+    }
+
+    fn membership(&mut self) -> Result<Option<Membership>, Fault> {
+        let now = self.clock.as_ref().map(|clock| Timestamp(clock.load(Ordering::Acquire)));
+        Ok(now.map(|now| self.read().membership(now)))
     }
 }

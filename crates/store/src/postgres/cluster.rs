@@ -14,15 +14,16 @@ use crate::{Cluster, Fault, Living, Member, Membership, Owned};
 /// A member whose lease ended so long ago is forgotten.
 const FORGOTTEN_MS: i64 = 24 * 3_600 * 1_000;
 
-/// The node's own row is written and not seen by the rest of the statement, so it comes from what was written. Each row
-/// says by its first column what it is about: a node, or a shard.
+/// The node's own row is written and not seen by the rest of the statement, so it comes from what was written. Whether it
+/// drains is written only as it enters: later others may have asked it to. Each row says by its first column what it is
+/// about: a node, or a shard.
 pub(super) const RENEW: &str = "
 WITH tick AS MATERIALIZED (
     SELECT clock_ms() AS now
 ), mine AS (
     INSERT INTO node (process, node, address, draining, until) SELECT $1, $2, $3, $4, tick.now + $5 FROM tick
     ON CONFLICT (process) DO UPDATE SET
-        node = excluded.node, address = excluded.address, draining = excluded.draining, until = excluded.until
+        node = excluded.node, address = excluded.address, until = excluded.until
     RETURNING process, node, address, draining, until
 ), forgotten AS (
     DELETE FROM node USING tick WHERE node.until < tick.now - $6 AND node.process <> $1
@@ -32,7 +33,22 @@ UNION ALL
 SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
     WHERE process <> $1 AND until > tick.now
 UNION ALL
-SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard";
+SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard
+UNION ALL
+SELECT 'mail', id, 0, NULL, NULL, NULL, NULL FROM shard
+    WHERE owner = $1 AND (SELECT e.number FROM envelope e WHERE e.receiver = shard.id LIMIT 1) IS NOT NULL";
+
+/// The same for those who only look.
+const LOOK: &str = "
+WITH tick AS MATERIALIZED (
+    SELECT clock_ms() AS now
+)
+SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
+UNION ALL
+SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard
+UNION ALL
+SELECT 'mail', id, 0, NULL, NULL, NULL, NULL FROM shard
+    WHERE owner = $1 AND (SELECT e.number FROM envelope e WHERE e.receiver = shard.id LIMIT 1) IS NOT NULL";
 
 impl Cluster for PostgresStore {
     fn renew(&mut self, member: &Member, lease: Duration) -> Result<Membership, Fault> {
@@ -62,6 +78,14 @@ impl Cluster for PostgresStore {
         })
     }
 
+    fn drain(&mut self, process: &str, draining: bool) -> Result<bool, Fault> {
+        self.counts.write();
+        self.link.run("asking a node to drain", Work::Repeatable, async |live: &mut Live| {
+            let sql = "UPDATE node SET draining = $2 WHERE process = $1";
+            Ok(live.execute(sql, &[&escape(process), &draining]).await? > 0)
+        })
+    }
+
     fn secret(&mut self) -> Result<Vec<u8>, Fault> {
         self.link.run("reading the cluster's secret", Work::Repeatable, async |live: &mut Live| {
             let row = live.query_one("SELECT value FROM secret", &[]).await?;
@@ -81,11 +105,21 @@ impl Cluster for PostgresStore {
     }
 }
 
+/// Everybody whom the store knows of.
+pub(super) async fn look(live: &mut Live) -> Result<Membership, Trouble> {
+    membership(&live.query(LOOK, &[]).await?)
+}
+
 fn membership(rows: &[Row]) -> Result<Membership, Trouble> {
     let mut seen = Membership::default();
     for row in rows {
         let text = |column: usize| row.try_get::<_, String>(column).map(unescape);
-        if row.try_get::<_, &str>(0)? == "shard" {
+        let about: &str = row.try_get(0)?;
+        if about == "mail" {
+            seen.mail.push(ShardId(row.try_get::<_, i64>(1)? as u16));
+            continue;
+        }
+        if about == "shard" {
             let owner: Option<String> = row.try_get(3)?;
             seen.shards.push(Owned {
                 shard: ShardId(row.try_get::<_, i64>(1)? as u16),
@@ -104,6 +138,7 @@ fn membership(rows: &[Row]) -> Result<Membership, Trouble> {
         seen.living.push(Living { member, until: Timestamp(row.try_get(2)?) });
     }
     seen.living.sort_by(|one, other| one.member.process.cmp(&other.member.process));
+    (seen.living, seen.gone) = seen.living.into_iter().partition(|living| living.until > seen.now);
     seen.shards.sort_by_key(|owned| owned.shard);
     Ok(seen)
 }

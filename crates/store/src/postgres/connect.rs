@@ -1,13 +1,17 @@
 //! Making a connection: how, by which TLS, and with which settings of its session.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls_tokio_postgres::MakeRustlsConnect;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::fault::Trouble;
 use super::link::Live;
@@ -32,12 +36,16 @@ pub(super) enum Role {
     Owner,
     /// Looking at it.
     Reader,
+    /// Taking in what is asked by SQL.
+    Intake,
+    /// The users' own work, in transactions of theirs.
+    User,
 }
 
 impl Role {
     fn statement(self) -> Duration {
         match self {
-            Self::Owner => STATEMENT,
+            Self::Owner | Self::Intake | Self::User => STATEMENT,
             Self::Reader => READING,
         }
     }
@@ -93,24 +101,24 @@ impl Settings {
         Ok(Self { config, tls, schema: url.schema().to_owned(), durability: url.durability(), strict: url.strict() })
     }
 
-    /// A connection whose session is set up. The server has not been asked what it is yet.
-    pub(super) async fn connect(&self, role: Role) -> Result<Live, Trouble> {
-        let (client, task) = self.dial(role).await?;
+    /// A connection whose session is set up. The server has not been asked what it is yet. Whoever waits for `heard` is
+    /// told of notifications, and of its end.
+    pub(super) async fn connect(&self, role: Role, heard: &Arc<Notify>) -> Result<Live, Trouble> {
+        let (client, task) = self.dial(role, heard).await?;
         Ok(Live::new(client, task))
     }
 
     /// A client whose session is set up, and the task that serves it.
-    async fn dial(&self, role: Role) -> Result<(Client, JoinHandle<()>), Trouble> {
+    async fn dial(&self, role: Role, heard: &Arc<Notify>) -> Result<(Client, JoinHandle<()>), Trouble> {
         let unreachable = |error| Trouble::Unreachable("the database cannot be reached".into(), Some(error));
-        // How a connection ends is told to whoever waits for an answer; nobody else has to know.
         let (client, task) = match &self.tls {
             Some(tls) => {
                 let (client, connection) = self.config.connect(tls.clone()).await.map_err(unreachable)?;
-                (client, tokio::spawn(async move { drop(connection.await) }))
+                (client, tokio::spawn(listen(connection, heard.clone())))
             }
             None => {
                 let (client, connection) = self.config.connect(NoTls).await.map_err(unreachable)?;
-                (client, tokio::spawn(async move { drop(connection.await) }))
+                (client, tokio::spawn(listen(connection, heard.clone())))
             }
         };
         client.batch_execute(&self.session(role)).await.map_err(unreachable)?;
@@ -120,6 +128,9 @@ impl Settings {
     /// Names are looked for in the store's schema only. Every statement is written for the indexes there are: a planner
     /// that has seen the tables small, or not at all, must not choose to read them whole.
     pub(super) fn session(&self, role: Role) -> String {
+        if role == Role::User {
+            return self.user_session();
+        }
         let mut text = format!(
             "SET search_path = \"{}\", pg_temp; SET statement_timeout = {}; SET lock_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; SET default_transaction_isolation = 'read committed'; \
@@ -132,7 +143,8 @@ impl Settings {
             role.patience().as_millis(),
         );
         match role {
-            Role::Owner => text.push_str("SET plan_cache_mode = force_generic_plan;"),
+            Role::Owner | Role::User => text.push_str("SET plan_cache_mode = force_generic_plan;"),
+            Role::Intake => text.push_str(&format!("LISTEN \"{}\";", self.schema)),
             Role::Reader => text.push_str("SET default_transaction_read_only = on;"),
         }
         match self.durability {
@@ -140,6 +152,17 @@ impl Settings {
             Durability::Relaxed => text.push_str("SET synchronous_commit = off;"),
         }
         text
+    }
+
+    /// The users' sessions are as their role has them. One that is forgotten in the middle of a transaction must not hold
+    /// its locks for ever.
+    fn user_session(&self) -> String {
+        let durability = match self.durability {
+            Durability::Full => "",
+            Durability::Relaxed => "SET synchronous_commit = off;",
+        };
+        let idle = Role::User.patience().as_millis();
+        format!("SET idle_in_transaction_session_timeout = {idle}; {durability}")
     }
 
     /// Whether the server is one that can hold a store, and keeps what it acknowledges.
@@ -193,13 +216,29 @@ impl Settings {
     }
 }
 
+/// Serves a connection until it ends. How it ends is told to whoever waits for an answer.
+async fn listen<S, T>(mut connection: Connection<S, T>, heard: Arc<Notify>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        match poll_fn(|cx| connection.poll_message(cx)).await {
+            Some(Ok(AsyncMessage::Notification(_))) => heard.notify_one(),
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => break,
+        }
+    }
+    heard.notify_one();
+}
+
 /// A plain client with the session of a store's owner, for those who measure what the server can do without a store. It is
 /// served by the runtime of the caller.
 ///
 /// # Errors
 /// When the database cannot be reached.
 pub async fn raw_client(url: &PostgresUrl) -> Result<Client, Fault> {
-    let dialled = Settings::of(url)?.dial(Role::Owner).await;
+    let dialled = Settings::of(url)?.dial(Role::Owner, &Arc::default()).await;
     let (client, _) = dialled.map_err(|trouble| trouble.into_fault("connecting", FaultKind::Refused))?;
     Ok(client)
 }

@@ -8,7 +8,7 @@ use super::append::{MESSAGES, ROWS};
 use super::connect::{Role, Settings};
 use super::flush::FLUSH;
 use super::link::{Link, Live, Work};
-use super::{Lease, Owned, PostgresReader, PostgresStore, schema};
+use super::{Lease, Owned, PostgresReader, PostgresStore, Transactions, schema};
 use crate::{Fault, FaultKind, PostgresUrl};
 
 impl PostgresStore {
@@ -33,6 +33,7 @@ impl PostgresStore {
             schema::shards(live).await
         })?;
         let map = ShardMap::new(found);
+        let transactions = Arc::new(Transactions::new(settings.clone()));
         Ok(Self {
             link,
             settings,
@@ -41,8 +42,20 @@ impl PostgresStore {
             lease: Lease::default(),
             counts: Arc::default(),
             buffer: Vec::new(),
+            transactions,
         })
     }
+}
+
+/// Whether there is a store where `url` says. Nothing is made.
+///
+/// # Errors
+/// When the database cannot be reached, or its schema holds something else.
+pub fn is_made(url: &PostgresUrl) -> Result<bool, Fault> {
+    let settings = Arc::new(Settings::of(url)?);
+    let mut link = Link::new(settings.clone(), Role::Reader)?;
+    let doing = format!("looking for {url}");
+    link.run(&doing, Work::Read, async |live: &mut Live| Ok(schema::format(live, &settings.schema).await?.is_some()))
 }
 
 /// A view of the store that `url` names. It never writes, and needs no permission to.

@@ -8,10 +8,10 @@ use super::connect::{Role, Settings};
 use super::fault::Trouble;
 use super::link::{Link, Live, Work};
 use super::list::list;
-use super::{letter, read, schema, shard};
+use super::{cluster, letter, read, schema, shard};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
-use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun};
+use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun};
 
 /// Several statements that see one state of the tables.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -128,6 +128,10 @@ impl Reader for PostgresReader {
         };
         let (low, high) = range.into_inner();
         self.read("looking for runs", async |live: &mut Live| read::find(live, low, high, most).await)
+    }
+
+    fn membership(&mut self) -> Result<Option<Membership>, Fault> {
+        self.read("looking who lives", async |live: &mut Live| Ok(Some(cluster::look(live).await?)))
     }
 }
 

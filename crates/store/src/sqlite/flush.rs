@@ -59,7 +59,9 @@ fn write(connection: &Connection, flush: &Flush, mut kept: ShardRow, owned: &Own
     kept.write(connection)?;
     upsert(connection, shard, &flush.records)?;
     for (run, _) in &flush.purged {
-        connection.prepare_cached("DELETE FROM run WHERE id = ?1")?.execute([run.0.to_be_bytes().as_slice()])?;
+        for gone in ["DELETE FROM run WHERE id = ?1", "DELETE FROM transaction_outcome WHERE run = ?1"] {
+            connection.prepare_cached(gone)?.execute([run.0.to_be_bytes().as_slice()])?;
+        }
     }
     for (_, head) in flush.compacted.iter().chain(&flush.purged) {
         erase(connection, flush.shard, *head)?;

@@ -17,6 +17,7 @@ mod flush;
 mod letter;
 mod owner;
 mod shard;
+mod transact;
 
 mod check;
 mod list;
@@ -35,6 +36,7 @@ use rusqlite::Connection;
 pub use lock::Holder;
 pub use open::{open_read_only, raw_journal};
 pub use reader::SqliteReader;
+pub use rusqlite;
 
 use crate::counts::Counts;
 

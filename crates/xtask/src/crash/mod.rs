@@ -20,6 +20,7 @@ mod nodes;
 mod pauses;
 mod power;
 mod slow_disk;
+pub(crate) mod transactions;
 mod two_processes;
 mod views;
 
@@ -79,6 +80,9 @@ pub(crate) struct Options {
     /// Start a second process on the same file, with and without the lock of the first.
     #[arg(long, group = "fault")]
     two_processes: bool,
+    /// Kill it around the commits of transactions of the users' own.
+    #[arg(long, group = "fault")]
+    transactions: bool,
     /// With --bit-flips: only in every n-th byte.
     #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
@@ -86,6 +90,7 @@ pub(crate) struct Options {
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
     match options {
+        Options { transactions: true, .. } => transactions::perform(options),
         Options { store, .. } if store == "postgres" => nodes::perform(options),
         Options { power_cuts: Some(cuts), .. } => power::perform(options, *cuts),
         Options { io_errors: true, .. } => io_errors::perform(options),

@@ -31,7 +31,7 @@ impl Discard {
                 (format!("{run} has ended as failed"), json!({"run": run, "discarded": true}))
             }
             Which::Message(letter) => {
-                place.change(async |owner| Ok(owner.engine.settle(letter, Settling::Discard).await?))?;
+                place.change(async |owner| owner.settle(letter, Settling::Discard).await)?;
                 (format!("{letter} is given up"), json!({"letter": letter, "discarded": true}))
             }
         };

@@ -31,7 +31,7 @@ impl Requeue {
                 (format!("{run} is back in line"), json!({"run": run, "requeued": true}))
             }
             Which::Message(letter) => {
-                place.change(async |owner| Ok(owner.engine.settle(letter, Settling::Requeue).await?))?;
+                place.change(async |owner| owner.settle(letter, Settling::Requeue).await)?;
                 (format!("{letter} is back in line"), json!({"letter": letter, "requeued": true}))
             }
         };

@@ -29,7 +29,7 @@ impl Explain {
         let place = Place::of(globals)?;
         let mut snapshot = place.snapshot()?;
         let id = place.find(&mut snapshot, &self.id)?;
-        let holder = place.holder();
+        let keeper = place.keeper_of(id)?;
         let stored = match snapshot.show(id) {
             Ok(Some(stored)) => stored,
             Ok(None) => return Err(Refusal::NotFound { run: id }.into()),
@@ -39,9 +39,9 @@ impl Explain {
             Err(fault) => return Err(fault.into()),
         };
         let now = screen.now().max(stored.run.updated_at);
-        let around = around(&mut snapshot, holder.as_ref(), &stored.run, now)?;
+        let around = around(&mut snapshot, keeper.as_ref(), &stored.run, now)?;
         let mut explanation = explain(&stored.run, &around, now);
-        let held = holder.map_or("nobody".into(), |holder| format!("process {} ({})", holder.pid, holder.name));
+        let held = keeper.map_or("nobody".into(), |keeper| keeper.shown());
         explanation.evidence.push(("store_held_by".into(), held));
         if !screen.is_text() {
             screen.document(&written(id, &explanation))?;

@@ -107,13 +107,13 @@ impl Start {
         let spec = self.spec(globals, &screen)?;
         spec.validate()?;
         let request = self.request.unwrap_or_else(|| new_request(screen.now()));
-        let is_new = !place.path.exists();
+        let is_new = !place.at.exists()?;
         let answer = place.change_or_make(async |owner| {
             let command = Command::Start { request, spec: Box::new(spec.clone()) };
             owner.ask(spec.admission_slot(request), command).await
         })?;
         if is_new {
-            screen.remark(&format!("made a new store at {}", place.path.display()));
+            screen.remark(&format!("made a new store at {}", place.shown()));
         }
         let (run, admission) = admitted(answer)?;
         if !self.wait {

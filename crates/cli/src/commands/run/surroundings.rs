@@ -1,12 +1,12 @@
 //! What stands around a run, as far as one who only reads the store can know it.
 
 use abide_kernel::explain::{Service, Surroundings};
-use abide_kernel::{Phase, Run, RunId, Seq, Status, Str, Timestamp};
+use abide_kernel::{Phase, Run, RunId, Seq, Status, Timestamp};
 use abide_runtime::Snapshot;
-use abide_store::sqlite::Holder;
 use abide_store::{Filter, Page};
 
 use crate::failure::Failure;
+use crate::keeper::Keeper;
 
 /// The most runs that are looked at for one question.
 const LOOKED_AT: usize = 10_000;
@@ -14,7 +14,7 @@ const LOOKED_AT: usize = 10_000;
 /// Who serves the run, who holds its concurrency key, and how many come before it.
 pub(super) fn around(
     snapshot: &mut Snapshot,
-    holder: Option<&Holder>,
+    keeper: Option<&Keeper>,
     run: &Run,
     now: Timestamp,
 ) -> Result<Surroundings, Failure> {
@@ -22,7 +22,7 @@ pub(super) fn around(
     let Some(mine) = place(run, now) else {
         return Ok(around);
     };
-    around.service = service(snapshot, holder, run)?;
+    around.service = service(snapshot, keeper, run)?;
     let spec = &run.started.spec;
     let mut filter = Filter::default();
     filter.namespace = Some(spec.namespace.clone());
@@ -50,23 +50,22 @@ fn place(run: &Run, now: Timestamp) -> Option<(i32, Timestamp, Seq, RunId)> {
     })
 }
 
-/// Whether somebody serves the run. Without a holder nobody does. A holder says what it has; of one that does not, what
+/// Whether somebody serves the run. Without a keeper nobody does. A keeper may say what it has; of one that does not, what
 /// its process has executed shows some of it.
-fn service(snapshot: &mut Snapshot, holder: Option<&Holder>, run: &Run) -> Result<Service, Failure> {
-    let Some(holder) = holder else {
+fn service(snapshot: &mut Snapshot, keeper: Option<&Keeper>, run: &Run) -> Result<Service, Failure> {
+    let Some(keeper) = keeper else {
         return Ok(Service::NoQueue);
     };
-    if let Some(serving) = &holder.serving {
+    if let Some(serving) = &keeper.serving {
         return Ok(Service::of(run, [(serving.queues.as_slice(), serving.definitions.as_slice())]));
     }
     let mut filter = Filter::default();
     filter.workflow = Some(run.started.spec.workflow.clone());
-    let process: Str = format!("{:x}-", holder.pid).into();
     let mut versions = Vec::new();
     let _ = matching(snapshot, &filter, |other| {
         let theirs = other.cursors.iter().filter_map(|cursor| cursor.claimant.as_ref());
         let mut processes = theirs.filter_map(|by| by.process.as_ref());
-        if processes.any(|by| by.starts_with(&*process)) {
+        if processes.any(|by| keeper.is(by)) {
             versions.push(other.started.spec.version);
         }
         false

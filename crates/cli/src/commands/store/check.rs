@@ -23,9 +23,10 @@ pub(crate) struct Check {}
 impl Check {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let mut reader = Place::of(globals)?.reader()?;
-        let mut audit = Audit::of(&mut reader)?;
-        for what in reader.integrity()? {
+        let place = Place::of(globals)?;
+        let mut audit = Audit::of(place.reader()?.as_mut())?;
+        let of_file = place.file_reader()?.map(|reader| reader.integrity()).transpose()?;
+        for what in of_file.unwrap_or_default() {
             audit.found += 1;
             audit.problems.push(Problem { run: None, position: None, what });
         }

@@ -23,7 +23,7 @@ impl Migrate {
         // Whoever opens a store as its owner migrates it; there is nothing to do beyond that.
         let stats = place.change(async |owner| Ok(owner.engine.stats()?))?;
         if screen.is_text() {
-            screen.remark(&format!("{} has format {}", place.path.display(), stats.format));
+            screen.remark(&format!("{} has format {}", place.shown(), stats.format));
         } else {
             screen.document(&json!({"format": stats.format}))?;
         }

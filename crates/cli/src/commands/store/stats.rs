@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Outcome};
+use crate::keeper::Keeper;
 use crate::options::Globals;
 use crate::place::Place;
 use crate::screen::{Cell, Screen};
@@ -21,8 +22,8 @@ impl Stats {
         let screen = Screen::new(globals);
         let place = Place::of(globals)?;
         let stats = place.snapshot()?.stats()?;
-        let holder = place.holder();
-        let held = holder.map(|holder| format!("process {} ({})", holder.pid, holder.name));
+        let keepers: Vec<String> = place.keepers()?.iter().map(Keeper::shown).collect();
+        let held = (!keepers.is_empty()).then(|| keepers.join(", "));
         if !screen.is_text() {
             let runs: Map<String, Value> =
                 stats.runs.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
@@ -33,7 +34,7 @@ impl Stats {
             return Ok(Exit::Ok);
         }
         let mut fields = vec![
-            ("store", Cell::new(place.path.display().to_string())),
+            ("store", Cell::new(place.shown())),
             ("held by", Cell::new(held.as_deref().unwrap_or("nobody"))),
             ("format", Cell::new(stats.format.to_string())),
             ("bytes", Cell::new(stats.bytes.to_string())),

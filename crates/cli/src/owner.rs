@@ -1,0 +1,176 @@
+//! The owner of a store, for a moment: an engine that executes nothing. A file is owned as a whole; of a database it is a
+//! guest among the nodes that share it, and serves only what nobody else would.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_kernel::shard::{Answer, Command, Settling};
+use abide_kernel::{LetterId, Refusal, RunId, Slot, Str};
+use abide_runtime::{Config, Engine, Letter, Link, Mailbox, Wire};
+use abide_store::postgres::PostgresStore;
+use abide_store::sqlite::SqliteStore;
+use abide_store::{Cluster, Durability, Member, Membership, PostgresUrl, Reader, StoreUrl, postgres};
+use tokio::runtime::Runtime;
+
+use crate::failure::{Exit, Failure};
+use crate::place::{At, Place};
+
+/// How often a command whose outcome is unknown is sent again, each time with the same request.
+const RETRIES_MAX: u32 = 20;
+/// How long the node that serves a run may take to answer: longer than a dead one is believed to live.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long others believe that a guest lives which was killed.
+const LEASE: Duration = Duration::from_secs(5);
+/// What nodes know each other by, where it is not what the store keeps.
+const SECRET: &str = "ABIDE_CLUSTER_SECRET";
+
+impl Place {
+    /// Owns a store that exists for as long as `change` takes.
+    pub(crate) fn change<T>(&self, change: impl AsyncFnOnce(&Owner) -> Result<T, Failure>) -> Result<T, Failure> {
+        self.at.check_exists()?;
+        self.change_or_make(change)
+    }
+
+    /// Owns the store, or a new one, for as long as `change` takes. The engine has no workers and executes nothing.
+    pub(crate) fn change_or_make<T>(
+        &self,
+        change: impl AsyncFnOnce(&Owner) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let engine = match &self.at {
+            At::File { path, durability } => own_file(&runtime, path, *durability)?,
+            At::Database(url) => visit(&runtime, url)?,
+        };
+        let owner = Owner { engine };
+        runtime.block_on(async {
+            let changed = change(&owner).await;
+            owner.engine.stop(Duration::from_secs(5)).await;
+            changed
+        })
+    }
+}
+
+/// What this process is called among those that own stores.
+pub(crate) fn name() -> String {
+    format!("abide-cli-{}", std::process::id())
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.node = name();
+    config.pools = Vec::new();
+    config
+}
+
+/// The store in a file, owned by this process.
+pub(crate) fn open_file(path: &Path, durability: Durability) -> Result<SqliteStore, Failure> {
+    SqliteStore::open(path, durability, 1, &name()).map_err(|fault| {
+        let held = SqliteStore::holder(path).is_some();
+        let mut failure = Failure::from(fault);
+        if held {
+            failure.code = "store_in_use";
+            failure.hint = Some("reading verbs work beside it: abide run list, show, history, explain".into());
+        }
+        failure
+    })
+}
+
+fn own_file(runtime: &Runtime, path: &Path, durability: Durability) -> Result<Engine, Failure> {
+    let store = open_file(path, durability)?;
+    let _inside = runtime.enter();
+    Ok(Engine::open(Box::new(store), config())?)
+}
+
+/// The store in a database, made if it is not there.
+pub(crate) fn open_database(url: &PostgresUrl) -> Result<PostgresStore, Failure> {
+    Ok(PostgresStore::open(url, StoreUrl::Postgres(url.clone()).shards_default())?)
+}
+
+/// Enters a database as a guest.
+fn visit(runtime: &Runtime, url: &PostgresUrl) -> Result<Engine, Failure> {
+    let mut store = open_database(url)?;
+    let seen = postgres::open_read_only(url)?.membership()?.unwrap_or_default();
+    let (wire, address, mailbox) = runtime.block_on(listen(&mut store, &seen))?;
+    let mut config = config();
+    config.sharing.lease = LEASE;
+    config.sharing.address = address.to_string();
+    config.sharing.link = wire;
+    config.sharing.guest = true;
+    let _inside = runtime.enter();
+    let engine = Engine::open(Box::new(store), config)?;
+    engine.receives(&mailbox);
+    Ok(engine)
+}
+
+/// A way to the other nodes, and from them to here.
+async fn listen(store: &mut PostgresStore, seen: &Membership) -> Result<(Arc<Wire>, SocketAddr, Mailbox), Failure> {
+    let secret = match std::env::var(SECRET) {
+        Ok(secret) => secret.into_bytes(),
+        Err(_) => store.secret()?,
+    };
+    Ok(Wire::listen(SocketAddr::new(side_towards(seen), 0), secret).await?)
+}
+
+/// Lets nodes look at the store now and not only when their leases want it. Word that is lost costs time and nothing else.
+pub(crate) async fn rouse(store: &mut PostgresStore, seen: &Membership) -> Result<Arc<Wire>, Failure> {
+    let (wire, address, _) = listen(store, seen).await?;
+    let name: Str = name().into();
+    let here = Member { process: name.clone(), node: name, address: address.to_string().into(), draining: true };
+    seen.living.iter().for_each(|living| wire.send(&here, &living.member, Letter::Joined));
+    Ok(wire)
+}
+
+/// The address of this machine that other nodes see: the one from which the first of them is reached that is elsewhere.
+/// Nothing is sent to find out.
+fn side_towards(seen: &Membership) -> IpAddr {
+    let addresses = seen.living.iter().filter_map(|living| living.member.address.to_socket_addrs().ok()).flatten();
+    let elsewhere = addresses.into_iter().find(|address| !address.ip().is_loopback());
+    let side = |towards: SocketAddr| {
+        let any: SocketAddr = if towards.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
+        let socket = UdpSocket::bind(any).ok()?;
+        socket.connect(towards).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    elsewhere.and_then(side).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// The owner of a store, for a moment.
+pub(crate) struct Owner {
+    pub(crate) engine: Engine,
+}
+
+impl Owner {
+    /// Sends a command until its outcome is known. Sending it again is safe: it carries the same request.
+    pub(crate) async fn ask(&self, slot: Slot, command: Command) -> Result<Answer, Failure> {
+        let mut tries = 0;
+        loop {
+            match in_time(self.engine.ask(slot, command.clone())).await?? {
+                Answer::Refused(Refusal::Unknown) if tries < RETRIES_MAX => tries += 1,
+                Answer::Refused(refusal) => return Err(refusal.into()),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Sends a command about a run.
+    pub(crate) async fn tell(&self, run: RunId, command: Command) -> Result<Answer, Failure> {
+        self.ask(run.slot(), command).await
+    }
+
+    /// Puts a message that was set aside back in line, or gives it up.
+    pub(crate) async fn settle(&self, letter: LetterId, how: Settling) -> Result<(), Failure> {
+        Ok(in_time(self.engine.settle(letter, how)).await??)
+    }
+}
+
+/// What comes of a question, unless whoever has to answer it is not to be reached.
+async fn in_time<T>(question: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::time::timeout(PATIENCE, question).await.map_err(|_| {
+        let what = format!("nobody answered within {} s; it may have been done", PATIENCE.as_secs());
+        let hint = "abide node list shows who serves; the nodes must be able to reach this machine, and know each other by \
+                    the secret that the store keeps, or by the one in ABIDE_CLUSTER_SECRET";
+        Failure::new(Exit::Unknown, "no_answer", what).hint(hint)
+    })
+}
