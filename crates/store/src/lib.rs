@@ -13,6 +13,7 @@ mod cluster;
 mod counts;
 mod fault;
 mod group;
+mod import;
 mod journal;
 mod letter;
 mod listing;
@@ -34,6 +35,7 @@ pub mod sqlite;
 
 pub use cluster::{Cluster, Living, Member, Membership, Owned};
 pub use fault::{Fault, FaultKind};
+pub use import::Import;
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
 pub use serving::Serving;
 pub use store::{Counters, Due, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};

@@ -4,7 +4,7 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
-use crate::{Cluster, DeadLetterItem, Fault, Filter, Listed, Membership, Page, Serving, Stats};
+use crate::{Cluster, DeadLetterItem, Fault, Filter, Import, Listed, Membership, Page, Serving, Stats};
 
 /// What a shard's owner needs to know to go on.
 #[derive(Clone, Debug)]
@@ -173,6 +173,9 @@ pub trait Store: Send {
     fn announce(&mut self, _: &Serving) -> Result<(), Fault> {
         Ok(())
     }
+
+    /// What whoever fills an empty store needs.
+    fn import(&mut self) -> &mut dyn Import;
 
     /// Another view of the same store, for inspection beside the owner.
     ///
