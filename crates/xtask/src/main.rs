@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod crash;
+mod house;
 mod known_bugs;
 mod mutants;
 mod setup;
@@ -34,6 +35,8 @@ enum Verb {
     /// The process that `crash` kills.
     #[command(hide = true)]
     CrashWorker(crash::worker::Options),
+    /// Moves stores with open runs of every kind from a file to PostgreSQL and back; the last line is one JSON object.
+    House(house::Options),
     /// Lives through worlds, each from one seed, and looks for anything wrong; the last line is one JSON object.
     Sim(sim::Options),
     /// Changes the kernel in small ways and looks for changes that no test notices; the last line is one JSON object.
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Test(options) => test::perform(&root, &options),
         Verb::Crash(options) => crash::perform(&options),
         Verb::CrashWorker(options) => crash::worker::perform(&options),
+        Verb::House(options) => house::perform(&options),
         Verb::Sim(options) => sim::perform(&root, &options),
         Verb::Mutants(options) => mutants::perform(&root, &options),
         Verb::Tidy => tidy::perform(&root),
