@@ -6,7 +6,9 @@ use std::sync::Arc;
 use abide_kernel::explain::Surroundings;
 use abide_kernel::shard::{Answer, Batch, Command, Flush, Load, Output, Rules, Throttle, Ticket, WorkerId};
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{ClaimId, Refusal, RunId, Shard, ShardId, ShardMap, Slot, Str, Timestamp, TokenHash};
+use abide_kernel::{
+    ClaimId, PlannedStep, Refusal, RunId, Shard, ShardId, ShardMap, Slot, StartSpec, Str, Timestamp, TokenHash,
+};
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
@@ -90,6 +92,24 @@ impl Programs {
             .map(|(definition, program)| ((definition.workflow.clone(), definition.version), program.clone()))
             .collect();
         Self { by_name, definitions }
+    }
+
+    /// Completes a start by the definition that is registered: of this version, or the newest. Else says which are.
+    pub(crate) fn plan(&self, spec: &mut StartSpec, version: Option<u32>) -> Result<(), String> {
+        let known = self.definitions.iter().filter(|known| known.workflow == spec.workflow);
+        let found = match version {
+            Some(version) => known.clone().find(|known| known.version == version),
+            None => known.clone().max_by_key(|known| known.version),
+        };
+        let Some(definition) = found else {
+            let names = self.definitions.iter().map(|known| format!("{} v{}", known.workflow, known.version));
+            let names: Vec<String> = names.collect();
+            return Err(if names.is_empty() { "none is".into() } else { format!("registered: {}", names.join(", ")) });
+        };
+        spec.version = definition.version;
+        spec.fingerprint = Some(definition.fingerprint);
+        spec.steps = vec![PlannedStep { step: definition.first_step.clone(), needs: Vec::new() }];
+        Ok(())
     }
 
     pub(crate) fn find(&self, workflow: &Arc<str>, version: u32) -> Option<&Arc<dyn Program>> {

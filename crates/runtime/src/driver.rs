@@ -1,14 +1,15 @@
 //! The driver: the thread that turns the crank, and the engine as its owner sees it.
 
-use std::sync::Arc;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use abide_kernel::explain::Explanation;
 use abide_kernel::shard::{Answer, Command, Rules, Settling};
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{LetterId, RequestId, Row, Run, RunId, Slot, Str, Timestamp, TokenHash, limits};
+use abide_kernel::{LetterId, RequestId, Row, Run, RunId, Slot, StartSpec, Str, Timestamp, TokenHash, limits};
 use abide_store::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Stats, Store};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use crate::config::{Config, Pool};
 use crate::core::{Core, Programs};
 use crate::entropy::Entropy;
 use crate::inspection::Metrics;
+use crate::intake;
 use crate::observer::Observer;
 use crate::program::Notifier;
 use crate::steps::Steps;
@@ -76,6 +78,10 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) handle: Handle,
+    /// Where the users' own transactions go, where they have connections of their own.
+    pub(crate) pool: Option<Arc<dyn Any + Send + Sync>>,
+    /// Rings for the one that takes in what is asked by SQL.
+    pub(crate) intake: OnceLock<abide_store::intake::Ring>,
 }
 
 impl Shared {
@@ -122,6 +128,8 @@ impl Shared {
             stopping: AtomicBool::new(false),
             threads: Mutex::new(Vec::new()),
             handle,
+            pool: store.pool(),
+            intake: OnceLock::new(),
             store: Mutex::new(store),
         });
         {
@@ -142,6 +150,13 @@ impl Shared {
 
     pub(crate) fn lease_ms(&self) -> u64 {
         u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Wakes the one that takes in what is asked by SQL, if there is one.
+    pub(crate) fn ring_intake(&self) {
+        if let Some(ring) = self.intake.get() {
+            ring();
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -195,7 +210,8 @@ impl Engine {
             std::thread::Builder::new().name("abide-watchdog".into()).spawn(move || watchdog::watch(&watching))?;
         let writing = shared.clone();
         let writer = std::thread::Builder::new().name("abide-writer".into()).spawn(move || writer::write(&writing))?;
-        shared.threads.lock().extend([watchdog, writer]);
+        let intake = intake::spawn(&shared)?;
+        shared.threads.lock().extend([watchdog, writer].into_iter().chain(intake));
         Ok(Self { shared, _runtime: runtime })
     }
 
@@ -299,6 +315,14 @@ impl Engine {
         self.shared.programs.find(workflow, version).map(|program| program.replays())
     }
 
+    /// Completes a start by the definition that is registered here: of this version, or the newest.
+    ///
+    /// # Errors
+    /// When there is none; it says which there are.
+    pub fn plan(&self, spec: &mut StartSpec, version: Option<u32>) -> Result<(), String> {
+        self.shared.programs.plan(spec, version)
+    }
+
     /// A request id of this moment. Keep it for retries: the same one gets the first answer.
     #[must_use]
     pub fn new_request(&self) -> RequestId {
@@ -354,6 +378,7 @@ impl Shared {
         self.role.stop();
         self.bell.ring();
         self.writer.ring();
+        self.ring_intake();
         let threads = std::mem::take(&mut *self.threads.lock());
         let patience = Instant::now() + PATIENCE;
         for thread in threads {

@@ -20,6 +20,7 @@ mod entropy;
 mod expiry;
 pub mod house;
 mod inspection;
+mod intake;
 mod letters;
 mod link;
 mod membership;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Abandoned, Answer, Command, Ticket};
 use abide_kernel::{ClaimId, Phase, Shard, ShardEpoch, ShardId, Slot, Str, Timestamp};
+use abide_store::intake::HOST;
 use abide_store::{Fault, FaultKind, Member, Store};
 use tokio::sync::oneshot;
 
@@ -160,6 +161,10 @@ impl Shared {
             }
         }
         core.fill(now);
+        drop(core);
+        if id == HOST {
+            self.ring_intake();
+        }
         Ok(epoch)
     }
 

@@ -5,8 +5,13 @@
 pub const POINTS: [&str; 9] =
     ["shard-opened", "opened", "admitted", "sealed", "appended", "released", "step-begun", "step-returned", "flushed"];
 
+/// Points of the users' own transactions, in the order of the flow.
+pub const TRANSACTION_POINTS: [&str; 5] =
+    ["transaction-begun", "transaction-worked", "transaction-written", "transaction-committed", "transaction-returned"];
+
+/// A point is reached.
 #[cfg(not(feature = "crash-points"))]
-pub(crate) fn reach(_: &str) {}
+pub fn reach(_: &str) {}
 
 #[cfg(not(feature = "crash-points"))]
 pub(crate) fn acknowledges_early() -> bool {
@@ -16,9 +21,7 @@ pub(crate) fn acknowledges_early() -> bool {
 #[cfg(feature = "crash-points")]
 pub(crate) use armed::acknowledges_early;
 #[cfg(feature = "crash-points")]
-pub(crate) use armed::reach;
-#[cfg(feature = "crash-points")]
-pub use armed::{arm, sabotage_ack_before_commit};
+pub use armed::{arm, reach, sabotage_ack_before_commit};
 
 #[cfg(feature = "crash-points")]
 mod armed {
@@ -46,7 +49,8 @@ mod armed {
         EARLY.load(Ordering::Acquire)
     }
 
-    pub(crate) fn reach(point: &str) {
+    /// A point is reached.
+    pub fn reach(point: &str) {
         if let Some((armed, left)) = ARMED.get()
             && armed == point
             && left.fetch_sub(1, Ordering::AcqRel) == 1

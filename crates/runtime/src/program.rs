@@ -1,5 +1,6 @@
 //! What the engine executes: programs that turn an attempt into a verdict.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
@@ -7,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use abide_kernel::shard::{Answer, Command, Dispatch};
 use abide_kernel::transition::child::StartingChild;
@@ -16,6 +18,8 @@ use abide_kernel::{
     ClaimId, Consume, ErrorInfo, Op, OpId, Outcome, Payload, Refusal, RetryPolicy, RunId, Scheduled, StartSpec,
     Timestamp, TokenHash,
 };
+use abide_store::Fault;
+use abide_store::transaction::{Place, Transacted};
 use parking_lot::Mutex;
 use tokio::runtime::EnterGuard;
 use tokio::sync::Notify;
@@ -300,6 +304,48 @@ impl AttemptLink {
                 return;
             }
             notified.await;
+        }
+    }
+
+    /// Where a transaction of the user's own belongs that is known by `key`; nowhere when the run's shard is not served
+    /// here any more, or nothing is to come of the attempt.
+    #[must_use]
+    pub fn place(&self, key: &str) -> Option<Place> {
+        let Way::Engine(shared) = &self.way else { return None };
+        let run = self.claim.run;
+        let mut core = shared.core.lock();
+        let shard = core.map.home(run.slot());
+        let epoch = core.at(shard)?.epoch();
+        Some(Place { run, key: key.to_owned(), shard, epoch })
+    }
+
+    /// Where such transactions go, where they have connections of their own: known to whoever knows the store.
+    #[must_use]
+    pub fn pool(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        match &self.way {
+            Way::Engine(shared) => shared.pool.clone(),
+            Way::Nowhere { .. } => None,
+        }
+    }
+
+    /// Carries out a transaction of the user's own on the connection that writes.
+    ///
+    /// # Errors
+    /// When the store cannot be written, or has no SQL of its own.
+    pub async fn transact(
+        &self,
+        place: Place,
+        limit: Duration,
+        mut work: impl FnMut(&dyn Any) -> Option<String> + Send + 'static,
+    ) -> Result<Transacted, Fault> {
+        let Way::Engine(shared) = &self.way else { return std::future::pending().await };
+        let writing = shared.clone();
+        let transacted =
+            shared.handle.spawn_blocking(move || writing.store.lock().transact(&place, limit, &mut work)).await;
+        match transacted {
+            Ok(transacted) => transacted,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(_) => std::future::pending().await,
         }
     }
 

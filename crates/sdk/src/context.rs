@@ -14,6 +14,7 @@ use crate::control::Controls;
 use crate::ledger::answer::InStep;
 use crate::ledger::points::{Call, Effect};
 use crate::ledger::{Ledger, Mode};
+use crate::transaction::Stand;
 use crate::{ClientError, StepError};
 
 /// A step's view of its run and of this attempt.
@@ -51,6 +52,11 @@ impl Ctx {
         self.inner.ledger.get_or_init(make).clone()
     }
 
+    /// Where an effect of this step stands.
+    pub(crate) fn stand(&self) -> Stand<'static> {
+        (self.ledger(), "", self.idempotency_key().into())
+    }
+
     /// A piece of outside work, recorded: executed once, and its result is there for every later attempt at this step.
     #[track_caller]
     pub fn effect<'a, F, R, T, E>(&self, name: &str, call: F) -> Effect<'a, F, R, T, InStep>
@@ -58,7 +64,8 @@ impl Ctx {
         F: FnOnce(Call) -> R,
         R: Future<Output = Result<T, E>>,
     {
-        Effect::new(self.ledger(), ("", name), self.idempotency_key().into(), Location::caller(), call)
+        let (ledger, scope, base) = self.stand();
+        Effect::new(ledger, (scope, name), base, Location::caller(), call)
     }
 
     /// The run.

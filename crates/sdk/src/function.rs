@@ -26,6 +26,7 @@ use crate::ledger::points::{self, Call, Effect, SignalWait};
 use crate::ledger::update::UpdateWait;
 use crate::ledger::{Ledger, Mode, Undo, UndoCall, moment};
 use crate::machine::Workflow;
+use crate::transaction::Stand;
 use crate::{ChildStart, Failure, StepError};
 
 type Code = Pin<Box<dyn Future<Output = Result<Payload, Failure>> + Send>>;
@@ -370,10 +371,8 @@ impl FnCtx {
     #[must_use]
     pub fn uuid(&self, name: &str) -> String {
         let (high, low) = (self.random(name), self.random(&format!("{name}\u{0}")));
-        let high = (high & !0xf000) | 0x4000;
-        let low = (low & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;
-        let bits = (u128::from(high) << 64) | u128::from(low);
-        let hex = format!("{bits:032x}");
+        let (high, low) = ((high & !0xf000) | 0x4000, (low & (u64::MAX >> 2)) | 1 << 63);
+        let hex = format!("{high:016x}{low:016x}");
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 
@@ -394,8 +393,13 @@ impl FnCtx {
         F: FnOnce(Call) -> R,
         R: Future<Output = Result<T, E>>,
     {
-        let (ledger, base) = (self.inner.ledger.clone(), self.inner.identity.clone());
-        Effect::new(ledger, (&self.scope, name), base, Location::caller(), call)
+        let (ledger, scope, base) = self.stand();
+        Effect::new(ledger, (scope, name), base, Location::caller(), call)
+    }
+
+    /// Where an effect of this function stands.
+    pub(crate) fn stand(&self) -> Stand<'_> {
+        (self.inner.ledger.clone(), &self.scope, self.inner.identity.clone())
     }
 
     /// Registers what undoes something that was done: it takes place, the last registered first, when the function fails

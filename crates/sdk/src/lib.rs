@@ -40,6 +40,7 @@ mod run;
 mod start;
 mod stepping;
 pub mod testing;
+mod transaction;
 
 pub use asking::AskUpdate;
 pub use client::Client;
@@ -72,4 +73,7 @@ pub use abide_kernel::{
     Payload, Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
 };
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
+#[cfg(feature = "postgres")]
+pub use abide_store::postgres::{Transaction, TransactionError, tokio_postgres};
+pub use abide_store::sqlite::rusqlite;
 pub use abide_store::{DeadLetterItem, Durability, Filter, Listed, Page, Stats};

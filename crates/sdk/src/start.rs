@@ -7,7 +7,7 @@ use std::time::Duration;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::start::StartAnswer;
 use abide_kernel::{
-    Concurrency, OnConflict, Payload, PlannedStep, Refusal, RequestId, Slot, StartSpec, StatusSet, Timestamp, UniqueKey,
+    Concurrency, OnConflict, Payload, Refusal, RequestId, Slot, StartSpec, StatusSet, Timestamp, UniqueKey,
 };
 
 use crate::client::unexpected;
@@ -125,22 +125,9 @@ impl Start {
     /// The command, and the slot that decides on it.
     fn prepare(self) -> Result<(Client, Slot, RequestId, StartSpec), ClientError> {
         let mut spec = self.spec?;
-        let definitions = self.client.engine.definitions();
-        let known = definitions.iter().filter(|known| known.workflow == spec.workflow);
-        let found = match self.version {
-            Some(version) => known.clone().find(|known| known.version == version),
-            None => known.clone().max_by_key(|known| known.version),
-        };
-        let Some(definition) = found else {
-            let names: Vec<String> =
-                definitions.iter().map(|known| format!("{} v{}", known.workflow, known.version)).collect();
-            let hint =
-                if names.is_empty() { "none is".to_owned() } else { format!("registered: {}", names.join(", ")) };
+        if let Err(hint) = self.client.engine.plan(&mut spec, self.version) {
             return Err(ClientError::UnknownWorkflow { name: spec.workflow.to_string(), hint });
-        };
-        spec.version = definition.version;
-        spec.fingerprint = Some(definition.fingerprint);
-        spec.steps = vec![PlannedStep { step: definition.first_step.clone(), needs: Vec::new() }];
+        }
         let request = self.request.unwrap_or_else(|| self.client.request());
         Ok((self.client, spec.admission_slot(request), request, spec))
     }

@@ -145,7 +145,9 @@ fn live_all(options: &Options) -> Sum {
                     if seed >= options.from + options.seeds || found {
                         return;
                     }
-                    add(&mut sum.lock(), seed, live_twice(seed));
+                    // The lock is taken when the world is over: worlds live side by side.
+                    let lived = live_twice(seed);
+                    add(&mut sum.lock(), seed, lived);
                 }
             });
         }

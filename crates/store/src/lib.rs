@@ -14,6 +14,7 @@ mod counts;
 mod fault;
 mod group;
 mod import;
+pub mod intake;
 mod journal;
 mod letter;
 mod listing;
@@ -23,6 +24,7 @@ mod serving;
 mod setting;
 mod store;
 mod sum;
+pub mod transaction;
 mod url;
 
 #[cfg(feature = "conformance")]
@@ -36,6 +38,7 @@ pub mod sqlite;
 pub use cluster::{Cluster, Living, Member, Membership, Owned};
 pub use fault::{Fault, FaultKind};
 pub use import::Import;
+pub use intake::Intake;
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
 pub use serving::Serving;
 pub use store::{Counters, Due, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};

@@ -1,10 +1,17 @@
 //! The waist between the engine and whatever keeps its facts.
 
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
-use crate::{Cluster, DeadLetterItem, Fault, Filter, Import, Listed, Membership, Page, Serving, Stats};
+use crate::transaction::{Place, Transacted, Work};
+use crate::{
+    Cluster, DeadLetterItem, Fault, FaultKind, Filter, Import, Intake, Listed, Membership, Page, Serving, Stats,
+};
 
 /// What a shard's owner needs to know to go on.
 #[derive(Clone, Debug)]
@@ -92,6 +99,30 @@ pub trait Store: Send {
     /// What several nodes need, if they can share this store.
     fn cluster(&mut self) -> Option<&mut dyn Cluster> {
         None
+    }
+
+    /// What was asked by SQL inside of the users' own transactions, if the store can be asked like that.
+    ///
+    /// # Errors
+    /// When the way there cannot be made.
+    fn intake(&self) -> Result<Option<Box<dyn Intake>>, Fault> {
+        Ok(None)
+    }
+
+    /// Where the users' own transactions go, if they have connections of their own: known to whoever knows this store.
+    fn pool(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
+
+    /// Carries out the users' own work on the connection that writes, and writes its outcome with it, unless an attempt
+    /// before has. It is undone when it takes longer than `limit`.
+    ///
+    /// # Errors
+    /// When the store cannot be written, or has no SQL of its own.
+    fn transact(&mut self, place: &Place, limit: Duration, work: Work<'_>) -> Result<Transacted, Fault> {
+        let _ = (place, limit, work);
+        let message = "this store has no such transactions: they need an engine on sqlite:";
+        Err(Fault::new(FaultKind::Unusable, message.to_owned()))
     }
 
     /// Appends the batches of several shards as one group. Each is written whole or not at all. An envelope whose number

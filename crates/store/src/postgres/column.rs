@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 
-use abide_kernel::RunId;
+use abide_kernel::{RequestId, RunId};
 use bytes::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
@@ -11,23 +11,34 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Id(pub(super) RunId);
 
-impl ToSql for Id {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        out.extend_from_slice(&self.0.0.to_be_bytes());
-        Ok(IsNull::No)
-    }
+/// A request id in a column.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request(pub(super) RequestId);
 
-    accepts!(UUID);
-    to_sql_checked!();
+macro_rules! as_uuid {
+    ($name:ident, $inner:ident) => {
+        impl ToSql for $name {
+            fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+                out.extend_from_slice(&self.0.0.to_be_bytes());
+                Ok(IsNull::No)
+            }
+
+            accepts!(UUID);
+            to_sql_checked!();
+        }
+
+        impl<'a> FromSql<'a> for $name {
+            fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+                Ok(Self($inner(u128::from_be_bytes(raw.try_into()?))))
+            }
+
+            accepts!(UUID);
+        }
+    };
 }
 
-impl<'a> FromSql<'a> for Id {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
-        Ok(Self(RunId(u128::from_be_bytes(raw.try_into()?))))
-    }
-
-    accepts!(UUID);
-}
+as_uuid!(Id, RunId);
+as_uuid!(Request, RequestId);
 
 /// A shard's number as a column holds it. There are at most 4,096.
 pub(super) fn small(shard: u16) -> i16 {

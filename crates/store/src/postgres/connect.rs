@@ -1,12 +1,16 @@
 //! Making a connection: how, by which TLS, and with which settings of its session.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls_tokio_postgres::MakeRustlsConnect;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::{AsyncMessage, Config, Connection, NoTls};
 
 use super::fault::Trouble;
 use super::link::Live;
@@ -31,12 +35,16 @@ pub(super) enum Role {
     Owner,
     /// Looking at it.
     Reader,
+    /// Taking in what is asked by SQL.
+    Intake,
+    /// The users' own work, in transactions of theirs.
+    User,
 }
 
 impl Role {
     fn statement(self) -> Duration {
         match self {
-            Self::Owner => STATEMENT,
+            Self::Owner | Self::Intake | Self::User => STATEMENT,
             Self::Reader => READING,
         }
     }
@@ -92,18 +100,18 @@ impl Settings {
         Ok(Self { config, tls, schema: url.schema().to_owned(), durability: url.durability(), strict: url.strict() })
     }
 
-    /// A connection whose session is set up. The server has not been asked what it is yet.
-    pub(super) async fn connect(&self, role: Role) -> Result<Live, Trouble> {
+    /// A connection whose session is set up. The server has not been asked what it is yet. Whoever waits for `heard` is
+    /// told of notifications, and of its end.
+    pub(super) async fn connect(&self, role: Role, heard: &Arc<Notify>) -> Result<Live, Trouble> {
         let unreachable = |error| Trouble::Unreachable("the database cannot be reached".into(), Some(error));
-        // How a connection ends is told to whoever waits for an answer; nobody else has to know.
         let live = match &self.tls {
             Some(tls) => {
                 let (client, connection) = self.config.connect(tls.clone()).await.map_err(unreachable)?;
-                Live::new(client, tokio::spawn(async move { drop(connection.await) }))
+                Live::new(client, tokio::spawn(listen(connection, heard.clone())))
             }
             None => {
                 let (client, connection) = self.config.connect(NoTls).await.map_err(unreachable)?;
-                Live::new(client, tokio::spawn(async move { drop(connection.await) }))
+                Live::new(client, tokio::spawn(listen(connection, heard.clone())))
             }
         };
         live.batch(&self.session(role)).await.map_err(|trouble| match trouble {
@@ -116,6 +124,9 @@ impl Settings {
     /// Names are looked for in the store's schema only. Every statement is written for the indexes there are: a planner
     /// that has seen the tables small, or not at all, must not choose to read them whole.
     pub(super) fn session(&self, role: Role) -> String {
+        if role == Role::User {
+            return self.user_session();
+        }
         let mut text = format!(
             "SET search_path = \"{}\", pg_temp; SET statement_timeout = {}; SET lock_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; SET default_transaction_isolation = 'read committed'; \
@@ -128,7 +139,8 @@ impl Settings {
             role.patience().as_millis(),
         );
         match role {
-            Role::Owner => text.push_str("SET plan_cache_mode = force_generic_plan;"),
+            Role::Owner | Role::User => text.push_str("SET plan_cache_mode = force_generic_plan;"),
+            Role::Intake => text.push_str(&format!("LISTEN \"{}\";", self.schema)),
             Role::Reader => text.push_str("SET default_transaction_read_only = on;"),
         }
         match self.durability {
@@ -136,6 +148,17 @@ impl Settings {
             Durability::Relaxed => text.push_str("SET synchronous_commit = off;"),
         }
         text
+    }
+
+    /// The users' sessions are as their role has them. One that is forgotten in the middle of a transaction must not hold
+    /// its locks for ever.
+    fn user_session(&self) -> String {
+        let durability = match self.durability {
+            Durability::Full => "",
+            Durability::Relaxed => "SET synchronous_commit = off;",
+        };
+        let idle = Role::User.patience().as_millis();
+        format!("SET idle_in_transaction_session_timeout = {idle}; {durability}")
     }
 
     /// Whether the server is one that can hold a store, and keeps what it acknowledges.
@@ -187,6 +210,22 @@ impl Settings {
         tracing::warn!(schema = self.schema, "{what}");
         Ok(())
     }
+}
+
+/// Serves a connection until it ends. How it ends is told to whoever waits for an answer.
+async fn listen<S, T>(mut connection: Connection<S, T>, heard: Arc<Notify>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        match poll_fn(|cx| connection.poll_message(cx)).await {
+            Some(Ok(AsyncMessage::Notification(_))) => heard.notify_one(),
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => break,
+        }
+    }
+    heard.notify_one();
 }
 
 fn tls(tls: Tls, root: Option<&Path>) -> Result<Option<MakeRustlsConnect>, Fault> {

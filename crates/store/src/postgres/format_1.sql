@@ -163,3 +163,194 @@ CREATE FUNCTION follow(run_id text) RETURNS TABLE (rev bigint, at timestamptz, f
     LEFT JOIN LATERAL (SELECT json_object_keys(f.fact) AS text WHERE json_typeof(f.fact) = 'object') name ON true
     ORDER BY j.rev, f.place
 $$;
+
+-- What was asked by the functions below, inside of the callers' own transactions, and what it was answered. The node that
+-- owns shard 0 reads what has become visible since a snapshot, so that whoever commits late is not passed over. An id
+-- begins with the instant at which it was made, so that days are ranges of ids: a day whose requests are all answered is
+-- dropped whole in the end. Texts are as they were given: nothing in them is escaped.
+CREATE TABLE request (
+    id      uuid   NOT NULL PRIMARY KEY,
+    number  bigint NOT NULL GENERATED ALWAYS AS IDENTITY, -- the order in which they were asked
+    xid     xid8   NOT NULL DEFAULT pg_current_xact_id(),
+    what    text   NOT NULL, -- start, signal or cancel
+    asked   text   NOT NULL, -- JSON
+    payload text   NOT NULL  -- JSON: the input, or what a signal carries
+) PARTITION BY RANGE (id);
+CREATE INDEX request_by_xid ON request (xid, number);
+CREATE TABLE request_answer (
+    id      uuid   NOT NULL PRIMARY KEY,
+    at      bigint NOT NULL,
+    run     uuid,            -- the run that it is about, if there is one
+    code    text   NOT NULL, -- accepted, or why not
+    message text
+) PARTITION BY RANGE (id);
+CREATE TABLE request_other PARTITION OF request DEFAULT;
+CREATE TABLE request_answer_other PARTITION OF request_answer DEFAULT;
+
+-- Everything visible in this snapshot has been answered: the highest number counts. Each is inserted, and clears away the
+-- one before.
+CREATE TABLE intake (
+    number   bigint NOT NULL PRIMARY KEY,
+    snapshot text   NOT NULL
+);
+INSERT INTO intake VALUES (0, '1:1:');
+
+-- What came of the users' own transactions, written by them: whoever tries again finds what was done.
+CREATE TABLE transaction_outcome (
+    run      uuid   NOT NULL,
+    id       text   COLLATE "C" NOT NULL, -- a hash of the key
+    key      text   NOT NULL,
+    at       bigint NOT NULL,
+    checksum bigint NOT NULL,
+    outcome  text   NOT NULL, -- JSON
+    PRIMARY KEY (run, id)
+);
+
+-- The lowest id of an instant.
+CREATE FUNCTION id_at(ms bigint) RETURNS uuid LANGUAGE sql IMMUTABLE
+    AS $$ SELECT rpad(lpad(to_hex(ms), 12, '0'), 32, '0')::uuid $$;
+
+-- Makes the days to come and drops those that are of no use any more. It is called by one node at a time.
+CREATE FUNCTION upkeep(days_kept integer DEFAULT 7) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path FROM CURRENT AS $$
+DECLARE
+    day_ms CONSTANT bigint := 86400000;
+    today CONSTANT bigint := clock_ms() / 86400000;
+    day bigint;
+    name text;
+BEGIN
+    FOR day IN SELECT d FROM generate_series(today, today + 2) d LOOP
+        FOREACH name IN ARRAY ARRAY['request', 'request_answer'] LOOP
+            CONTINUE WHEN to_regclass(format('%I', name || '_' || day)) IS NOT NULL;
+            BEGIN
+                EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
+                    name || '_' || day, name, id_at(day * day_ms), id_at((day + 1) * day_ms));
+            EXCEPTION WHEN check_violation THEN
+                -- Some of that day are among the others already, and stay there.
+            END;
+        END LOOP;
+    END LOOP;
+    DELETE FROM transaction_outcome t
+        WHERE t.at < (today - days_kept) * day_ms AND NOT EXISTS (SELECT FROM run r WHERE r.id = t.run);
+    DELETE FROM request_other o USING request_answer a
+        WHERE o.id = a.id AND o.id < id_at((today - days_kept) * day_ms);
+    DELETE FROM request_answer_other o WHERE o.id < id_at((today - days_kept) * day_ms)
+        AND NOT EXISTS (SELECT FROM request r WHERE r.id = o.id);
+    FOR day IN
+        SELECT substr(c.relname, 9)::bigint FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'request'::regclass AND c.relname ~ '^request_[0-9]+$'
+          AND substr(c.relname, 9)::bigint < today - days_kept
+    LOOP
+        EXECUTE format(
+            'SELECT NULL FROM %I r WHERE NOT EXISTS (SELECT FROM request_answer a WHERE a.id = r.id) LIMIT 1',
+            'request_' || day);
+        CONTINUE WHEN FOUND;
+        EXECUTE format('DROP TABLE %I', 'request_' || day);
+        EXECUTE format('DROP TABLE IF EXISTS %I', 'request_answer_' || day);
+    END LOOP;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION upkeep FROM PUBLIC;
+
+-- Notes what is asked and rings for whoever answers; both take effect when the caller commits.
+CREATE FUNCTION ask(what text, asked jsonb, payload jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path FROM CURRENT AS $$
+DECLARE
+    id CONSTANT text := lpad(to_hex(clock_ms()), 12, '0') || substr(replace(gen_random_uuid()::text, '-', ''), 13);
+    bytes CONSTANT bigint := octet_length(payload::text);
+BEGIN
+    IF bytes > 4194304 THEN
+        RAISE EXCEPTION 'the payload is too large: at most 4194304 bytes, found %', bytes
+            USING ERRCODE = 'program_limit_exceeded', HINT = 'Keep it elsewhere and give a reference to it.';
+    END IF;
+    IF octet_length(asked::text) > 65536 THEN
+        RAISE EXCEPTION 'what is asked is too large: at most 65536 bytes of names, keys and labels, found %',
+            octet_length(asked::text) USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    INSERT INTO request (id, what, asked, payload) VALUES (id::uuid, what, asked::text, payload::text);
+    PERFORM pg_notify(current_schema(), '');
+    RETURN 'req_' || id;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION ask FROM PUBLIC;
+
+CREATE FUNCTION start(
+    workflow text, input jsonb DEFAULT 'null', key text DEFAULT NULL, on_conflict text DEFAULT 'reject',
+    version integer DEFAULT NULL, queue text DEFAULT NULL, namespace text DEFAULT NULL, priority integer DEFAULT NULL,
+    not_before timestamptz DEFAULT NULL, deadline timestamptz DEFAULT NULL,
+    concurrency_key text DEFAULT NULL, concurrency_limit integer DEFAULT NULL, labels jsonb DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF coalesce(workflow, '') = '' THEN
+        RAISE EXCEPTION 'expected the name of a workflow, found none' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF on_conflict IS NULL OR on_conflict NOT IN ('reject', 'reuse') THEN
+        RAISE EXCEPTION 'expected on_conflict to be reject or reuse, found %', coalesce(on_conflict, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF (concurrency_key IS NULL) <> (concurrency_limit IS NULL) THEN
+        RAISE EXCEPTION 'expected concurrency_key and concurrency_limit together, found one of them'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF labels IS NOT NULL AND (jsonb_typeof(labels) <> 'object'
+            OR EXISTS (SELECT FROM jsonb_each(labels) l WHERE jsonb_typeof(l.value) <> 'string')) THEN
+        RAISE EXCEPTION 'expected labels as a JSON object of strings, found %', left(labels::text, 100)
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN ask('start', jsonb_strip_nulls(jsonb_build_object(
+        'workflow', workflow, 'key', key, 'on_conflict', on_conflict, 'version', version, 'queue', queue,
+        'namespace', namespace, 'priority', priority,
+        'not_before', floor(extract(epoch FROM not_before) * 1000)::bigint,
+        'deadline', floor(extract(epoch FROM deadline) * 1000)::bigint,
+        'concurrency_key', concurrency_key, 'concurrency_limit', concurrency_limit, 'labels', labels
+    )), coalesce(input, 'null'));
+END
+$$;
+
+CREATE FUNCTION signal(run text, name text, payload jsonb DEFAULT 'null', dedup text DEFAULT NULL) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM check_run(run);
+    IF coalesce(name, '') = '' THEN
+        RAISE EXCEPTION 'expected the name of a signal, found none' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN ask('signal', jsonb_strip_nulls(jsonb_build_object('run', run, 'name', name, 'dedup', dedup)),
+        coalesce(payload, 'null'));
+END
+$$;
+
+CREATE FUNCTION cancel(run text, reason text DEFAULT 'cancelled from SQL', with_children boolean DEFAULT false)
+    RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM check_run(run);
+    RETURN ask('cancel', jsonb_build_object(
+        'run', run, 'reason', coalesce(reason, 'cancelled from SQL'), 'cascade', coalesce(with_children, false)
+    ), 'null');
+END
+$$;
+
+-- A run may be named by its id, or by the request that started it.
+CREATE FUNCTION check_run(run text) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF run IS NULL OR run !~ '^(run|req)_[0-9a-f]{32}$' THEN
+        RAISE EXCEPTION 'expected run_<32 hex digits>, or the req_<32 hex digits> that started it, found %',
+            coalesce(left(run, 80), 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END
+$$;
+
+-- What became of a request: waiting, accepted or refused, with the run it is about.
+CREATE FUNCTION request(id text) RETURNS TABLE (status text, run text, code text, message text, answered timestamptz)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF id IS NULL OR id !~ '^req_[0-9a-f]{32}$' THEN
+        RAISE EXCEPTION 'expected req_<32 hex digits>, found %', coalesce(left(id, 80), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN QUERY
+        SELECT CASE WHEN a.id IS NULL THEN 'waiting' WHEN a.code = 'accepted' THEN 'accepted' ELSE 'refused' END,
+               run_text(a.run), a.code, a.message, instant(a.at)
+        FROM request r LEFT JOIN request_answer a ON a.id = r.id
+        WHERE r.id = substr(request.id, 5)::uuid;
+END
+$$;

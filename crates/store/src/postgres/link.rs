@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
@@ -57,6 +58,8 @@ struct Line {
     role: Role,
     live: Option<Live>,
     used: Instant,
+    /// Told of notifications, and of a connection's end.
+    heard: Arc<Notify>,
 }
 
 impl Link {
@@ -65,7 +68,7 @@ impl Link {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
             Fault::because(FaultKind::Unusable, "a runtime for the connection could not be made", error)
         })?;
-        Ok(Self { runtime: Some(runtime), line: Line { settings, role, live: None, used: Instant::now() } })
+        Ok(Self { runtime: Some(runtime), line: Line::new(settings, role) })
     }
 
     /// Does a piece of work, on a connection that is made if there is none.
@@ -87,6 +90,21 @@ impl Link {
         let Self { runtime, line } = self;
         let runtime = runtime.as_ref().expect("the runtime is there until the link is dropped");
         wait(runtime, async || line.run(work, &what).await)
+    }
+
+    /// Waits for a notification, for the end of the connection, or for `most`.
+    pub(super) fn wait(&mut self, most: Option<Duration>) {
+        let Self { runtime, line } = self;
+        let runtime = runtime.as_ref().expect("the runtime is there until the link is dropped");
+        wait(runtime, async || match most {
+            Some(most) => drop(timeout(most, line.heard.notified()).await),
+            None => line.heard.notified().await,
+        });
+    }
+
+    /// What ends a wait.
+    pub(super) fn heard(&self) -> Arc<Notify> {
+        self.line.heard.clone()
     }
 
     /// Takes leave of the server.
@@ -119,6 +137,10 @@ fn wait<T: Send>(runtime: &Runtime, work: impl AsyncFnOnce() -> T + Send) -> T {
 }
 
 impl Line {
+    fn new(settings: Arc<Settings>, role: Role) -> Self {
+        Self { settings, role, live: None, used: Instant::now(), heard: Arc::new(Notify::new()) }
+    }
+
     async fn run<T>(&mut self, work: Work, what: &impl AsyncFn(&mut Live) -> Result<T, Trouble>) -> Result<T, Trouble> {
         let mut again = work != Work::Once;
         loop {
@@ -149,7 +171,7 @@ impl Line {
         if self.live.as_ref().is_none_or(|live| live.client.is_closed()) {
             // The one before is given up first: it may hold what the next one needs.
             self.live = None;
-            let mut live = self.settings.connect(self.role).await?;
+            let mut live = self.settings.connect(self.role, &self.heard).await?;
             live.patience = self.role.patience();
             self.live = Some(live);
         }
@@ -175,6 +197,10 @@ impl Drop for Live {
 impl Live {
     pub(super) fn new(client: Client, task: JoinHandle<()>) -> Self {
         Self { client, task, statements: HashMap::new(), patience: Duration::MAX }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Statements without values or answers.

@@ -16,9 +16,11 @@ mod cluster;
 mod column;
 mod flush;
 mod import;
+mod intake;
 mod letter;
 mod owner;
 mod shard;
+mod transaction;
 
 mod list;
 #[cfg(test)]
@@ -33,6 +35,8 @@ use abide_kernel::{Seq, ShardEpoch, ShardMap, Timestamp};
 
 pub use open::{is_made, open_read_only};
 pub use reader::PostgresReader;
+pub use tokio_postgres;
+pub use transaction::{Ended, Transaction, TransactionError, Transactions};
 
 use crate::counts::Counts;
 use connect::Settings;
@@ -48,6 +52,7 @@ pub struct PostgresStore {
     lease: Lease,
     counts: Arc<Counts>,
     buffer: Vec<u8>,
+    transactions: Arc<Transactions>,
 }
 
 /// What the owner of a shard knows of it.

@@ -8,7 +8,7 @@ use super::append::{MESSAGES, ROWS};
 use super::connect::{Role, Settings};
 use super::flush::FLUSH;
 use super::link::{Link, Live, Work};
-use super::{Lease, Owned, PostgresReader, PostgresStore, import, schema};
+use super::{Lease, Owned, PostgresReader, PostgresStore, Transactions, import, schema};
 use crate::{Fault, FaultKind, PostgresUrl};
 
 impl PostgresStore {
@@ -35,6 +35,7 @@ impl PostgresStore {
             schema::shards(live).await
         })?;
         let map = ShardMap::new(found);
+        let transactions = Arc::new(Transactions::new(settings.clone()));
         Ok(Self {
             link,
             settings,
@@ -43,6 +44,7 @@ impl PostgresStore {
             lease: Lease::default(),
             counts: Arc::default(),
             buffer: Vec::new(),
+            transactions,
         })
     }
 }

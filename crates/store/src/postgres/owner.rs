@@ -1,14 +1,19 @@
 //! The owner's view: taking shards, writing behind the fence, and reading what a shard needs to go on.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
 
 use super::fault::Trouble;
+use super::intake::PostgresIntake;
 use super::link::{Live, Work};
 use super::{Owned, PostgresReader, PostgresStore, import, read, shard};
 use crate::{
-    Cluster, Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict,
+    Cluster, Counters, Due, Fault, FaultKind, Import, Intake, Opened, Reader, ReadyPage, Scanned, Store, StoredRun,
+    Verdict,
 };
 
 impl PostgresStore {
@@ -60,6 +65,14 @@ impl Store for PostgresStore {
 
     fn cluster(&mut self) -> Option<&mut dyn Cluster> {
         Some(self)
+    }
+
+    fn intake(&self) -> Result<Option<Box<dyn Intake>>, Fault> {
+        Ok(Some(Box::new(PostgresIntake::new(self.settings.clone())?)))
+    }
+
+    fn pool(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.transactions.clone())
     }
 
     fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {

@@ -57,18 +57,31 @@ fn said(connection: &Connection) -> Result<Vec<String>, Fault> {
 pub(super) fn drift(connection: &Connection) -> Result<Vec<String>, Fault> {
     let doing = |error| fault("comparing the tables", error);
     let expected = expected()?;
-    let found = parts(connection).map_err(doing)?;
+    let all = parts(connection).map_err(doing)?;
+    let found: BTreeMap<&String, &String> = all.iter().map(|part| (&part.name, &part.sql)).collect();
     let mut drifted = Vec::new();
     for (name, sql) in expected {
         match found.get(name) {
             None => drifted.push(format!("{name} is missing")),
-            Some(other) if other != sql => drifted.push(format!("{name} was changed")),
+            Some(other) if *other != sql => drifted.push(format!("{name} was changed")),
             Some(_) => {}
         }
     }
-    let foreign = found.keys().filter(|name| !expected.contains_key(*name));
-    drifted.extend(foreign.map(|name| format!("{name} is not ours")));
+    let ours = tables()?;
+    let on_ours = |part: &&Part| !expected.contains_key(&part.name) && ours.contains(&part.table);
+    drifted.extend(all.iter().filter(on_ours).map(|part| format!("{} is not ours", part.name)));
     Ok(drifted)
+}
+
+/// The names of our tables and views. Others in the file are the users' own.
+pub(super) fn tables() -> Result<&'static [String], Fault> {
+    static TABLES: OnceLock<Vec<String>> = OnceLock::new();
+    if let Some(tables) = TABLES.get() {
+        return Ok(tables);
+    }
+    let names = expected()?.keys().filter_map(|name| name.strip_prefix("table ").or(name.strip_prefix("view ")));
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    Ok(TABLES.get_or_init(|| names))
 }
 
 /// What a file of this release is made of.
@@ -80,15 +93,23 @@ fn expected() -> Result<&'static BTreeMap<String, String>, Fault> {
     let doing = |error| fault("making the tables anew to compare with", error);
     let mut fresh = Connection::open_in_memory().map_err(doing)?;
     schema::migrate(&mut fresh, 1)?;
-    let expected = parts(&fresh).map_err(doing)?;
+    let expected = parts(&fresh).map_err(doing)?.into_iter().map(|part| (part.name, part.sql)).collect();
     Ok(EXPECTED.get_or_init(|| expected))
 }
 
-/// What the file is made of, by kind and name.
-fn parts(connection: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
+/// A part of a file: its kind and name, the table it belongs to, and how it was made.
+struct Part {
+    name: String,
+    table: String,
+    sql: String,
+}
+
+/// What the file is made of.
+fn parts(connection: &Connection) -> rusqlite::Result<Vec<Part>> {
     let mut statement = connection.prepare(
-        "SELECT type || ' ' || name, coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+        "SELECT type || ' ' || name, tbl_name, coalesce(sql, '') FROM sqlite_schema
+         WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
     )?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows = statement.query_map([], |row| Ok(Part { name: row.get(0)?, table: row.get(1)?, sql: row.get(2)? }))?;
     rows.collect()
 }

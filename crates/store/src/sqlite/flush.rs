@@ -44,10 +44,12 @@ impl SqliteStore {
         kept.write(&transaction).map_err(doing)?;
         upsert(&transaction, shard, &flush.records).map_err(doing)?;
         for (run, _) in &flush.purged {
-            transaction
-                .prepare_cached("DELETE FROM run WHERE id = ?1")
-                .and_then(|mut delete| delete.execute([run.0.to_be_bytes().as_slice()]))
-                .map_err(doing)?;
+            for gone in ["DELETE FROM run WHERE id = ?1", "DELETE FROM transaction_outcome WHERE run = ?1"] {
+                transaction
+                    .prepare_cached(gone)
+                    .and_then(|mut delete| delete.execute([run.0.to_be_bytes().as_slice()]))
+                    .map_err(doing)?;
+            }
         }
         for (_, head) in flush.compacted.iter().chain(&flush.purged) {
             erase(&transaction, flush.shard, *head).map_err(doing)?;

@@ -18,6 +18,7 @@ mod import;
 mod letter;
 mod owner;
 mod shard;
+mod transact;
 
 mod check;
 mod list;
@@ -36,6 +37,7 @@ use rusqlite::Connection;
 pub use lock::Holder;
 pub use open::{open_read_only, raw_journal};
 pub use reader::SqliteReader;
+pub use rusqlite;
 
 use crate::counts::Counts;
 

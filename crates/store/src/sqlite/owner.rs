@@ -11,6 +11,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::fault::{commit_fault, fault};
 use super::shard::{ShardRow, end_of_log};
 use super::{Owned, SqliteReader, SqliteStore, letter, read};
+use crate::transaction::{Place, Transacted, Work};
 use crate::{
     Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun, Verdict,
 };
@@ -146,6 +147,12 @@ impl Store for SqliteStore {
         }
         let opened = self.take_shard(shard, owner);
         self.heed(opened)
+    }
+
+    fn transact(&mut self, place: &Place, limit: Duration, work: Work<'_>) -> Result<Transacted, Fault> {
+        self.check_going()?;
+        let transacted = self.transact_here(place, limit, work);
+        self.heed_commit(transacted)
     }
 
     fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {

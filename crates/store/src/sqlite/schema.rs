@@ -99,6 +99,16 @@ CREATE TABLE dead_letter (
     checksum INTEGER NOT NULL
 ) STRICT;
 
+-- What came of the users' own transactions, written by them: whoever tries again finds what was done.
+CREATE TABLE transaction_outcome (
+    run      BLOB    NOT NULL,
+    key      TEXT    NOT NULL,
+    at       INTEGER NOT NULL,
+    outcome  TEXT    NOT NULL, -- JSON
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (run, key)
+) STRICT, WITHOUT ROWID;
+
 -- For people: ids and times as text.
 CREATE VIEW runs AS
     SELECT 'run_' || lower(hex(id)) AS run, workflow, version, status, step, key, queue,

@@ -1,0 +1,76 @@
+//! Intake: what was asked by SQL inside of the users' own transactions. It is noted in the store when they commit, and one
+//! node at a time takes it in: the one that owns the shard [`HOST`]. That ownership is the lock under which it works, as
+//! for every job of which there must be one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_kernel::{RequestId, RunId, ShardEpoch, ShardId};
+
+use crate::{Fault, Verdict};
+
+/// Whoever owns this shard takes in what is asked by SQL, and looks after the tables.
+pub const HOST: ShardId = ShardId(0);
+
+/// Something that was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Under which it is known for good: taken in twice, it is done once.
+    pub request: RequestId,
+    /// `start`, `signal` or `cancel`.
+    pub what: String,
+    /// What exactly, as JSON.
+    pub asked: String,
+    /// The input, or what a signal carries, as JSON.
+    pub payload: String,
+}
+
+/// What it was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// What was asked.
+    pub request: RequestId,
+    /// The run that it is about, if there is one.
+    pub run: Option<RunId>,
+    /// `accepted`, or a stable word for why not.
+    pub code: String,
+    /// Why not, for people.
+    pub message: Option<String>,
+}
+
+/// Rings for whoever waits.
+pub type Ring = Arc<dyn Fn() + Send + Sync>;
+
+/// The way in from SQL.
+pub trait Intake: Send {
+    /// What was asked and has no answer, in the order in which it was asked: at most `most`. Less than that is all there is.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn read(&mut self, most: usize) -> Result<Vec<Asked>, Fault>;
+
+    /// Writes answers to what was read last. An owner of the past writes nothing. `all` says that nothing that was read is
+    /// left without one.
+    ///
+    /// # Errors
+    /// When they could not be written; what was asked is read again.
+    fn answer(&mut self, epoch: ShardEpoch, answers: &[Answered], all: bool) -> Result<Verdict, Fault>;
+
+    /// The run that was started by a request that was answered.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn started(&mut self, request: RequestId) -> Result<Option<RunId>, Fault>;
+
+    /// Makes room for what is to come and clears away what is of no use any more, as the owner of the host shard.
+    ///
+    /// # Errors
+    /// When it could not be done; it is done another time.
+    fn upkeep(&mut self, epoch: ShardEpoch) -> Result<(), Fault>;
+
+    /// Waits until something may have been asked, somebody rings, the connection is lost, or for `most`.
+    fn wait(&mut self, most: Option<Duration>);
+
+    /// What ends a wait from another thread.
+    fn ring(&self) -> Ring;
+}
