@@ -134,6 +134,9 @@ impl From<HouseError> for Failure {
             HouseError::BadFile { .. } => ("bad_file", "nothing was written; export the store again"),
             HouseError::Served { .. } => ("served", "stop them, or wait until their leases end: abide node list"),
             HouseError::Disturbed => ("disturbed", "stop whoever works on the store, and begin anew"),
+            HouseError::Asked { .. } => {
+                ("asked", "start an engine that has its workflow, and stop it when it was answered")
+            }
             HouseError::Unbegun { .. } => ("unbegun", "abide dead-letter list shows it"),
             HouseError::Differs { .. } => ("differs", "the store cannot be opened; remove it, and report this"),
             _ => ("failed", ""),

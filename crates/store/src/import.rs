@@ -1,5 +1,6 @@
 //! Import: an empty store is filled from elsewhere. Until that has come to its end, nobody opens it to work on it.
 
+use crate::transaction::Outcome;
 use crate::{DeadLetterItem, Fault, FaultKind};
 
 /// What whoever fills a store needs of it, beside what every owner does. The shards are taken before it begins.
@@ -15,6 +16,12 @@ pub trait Import {
     /// # Errors
     /// When the store cannot be written.
     fn import_letter(&mut self, letter: &DeadLetterItem) -> Result<(), Fault>;
+
+    /// Keeps what a transaction of the users' own came to elsewhere.
+    ///
+    /// # Errors
+    /// When the store has no such transactions, or cannot be written.
+    fn import_outcome(&mut self, outcome: &Outcome) -> Result<(), Fault>;
 
     /// Takes the mark away: everything is there.
     ///
@@ -33,7 +40,6 @@ pub(crate) fn unfinished(what: &str, remove: &str) -> Fault {
 
 /// A store that cannot be filled, because it holds something.
 pub(crate) fn not_empty(what: &str) -> Fault {
-    let message =
-        format!("{what} is not empty: expected a store without journal rows and dead letters; import into a new one");
+    let message = format!("{what} is not empty: expected a store that nothing was written to; import into a new one");
     Fault::new(FaultKind::Unusable, message)
 }

@@ -8,7 +8,7 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
-use crate::transaction::{Place, Transacted, Work};
+use crate::transaction::{Outcome, Place, Transacted, Work};
 use crate::{
     Cluster, DeadLetterItem, Fault, FaultKind, Filter, Import, Intake, Listed, Membership, Page, Serving, Stats,
 };
@@ -283,6 +283,15 @@ pub trait Reader: Send {
     /// # Errors
     /// When the index cannot be read.
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault>;
+
+    /// What transactions of the users' own came to, in the order of their places, after one of them.
+    ///
+    /// # Errors
+    /// When they cannot be read, or one is damaged.
+    fn outcomes(&mut self, after: Option<&Outcome>, most: usize) -> Result<Vec<Outcome>, Fault> {
+        let _ = (after, most);
+        Ok(Vec::new())
+    }
 
     /// Who lives, who is gone, and who owns what; `None` of a store for one owner at a time.
     ///

@@ -57,6 +57,11 @@ fn write(house: &mut House, now: Timestamp, out: &mut dyn Write) -> Result<Conte
             return Err(HouseError::Disturbed);
         }
     }
+    if let Some(mut intake) = house.store.intake()?
+        && let Some(asked) = intake.read(1)?.first()
+    {
+        return Err(HouseError::Asked { request: asked.request });
+    }
     let letters = house.reader()?.dead_letters()?;
     letters.iter().try_for_each(check_letter)?;
     let mut writer = Writer::begin(out, now, house.map.count())?;
@@ -64,10 +69,17 @@ fn write(house: &mut House, now: Timestamp, out: &mut dyn Write) -> Result<Conte
     while let Some(row) = logs.next(house)? {
         writer.write(&Line::Row(Packed::of(row)))?;
     }
+    let mut reader = house.reader()?;
+    let mut page = reader.outcomes(None, PAGE_ROWS)?;
+    while let Some(last) = page.last().cloned() {
+        house.stay()?;
+        page.into_iter().try_for_each(|outcome| writer.write(&Line::Outcome(outcome)))?;
+        page = reader.outcomes(Some(&last), PAGE_ROWS)?;
+    }
     for letter in letters {
         writer.write(&Line::DeadLetter(Box::new(Letter::of(letter))))?;
     }
-    let runs = Snapshot::read(house.reader()?)?.stats()?.runs;
+    let runs = Snapshot::read(reader)?.stats()?.runs;
     house.check_ours()?;
     writer.end(runs.into_iter().collect())
 }

@@ -8,6 +8,7 @@ use std::io::{BufRead, Read, Write};
 use abide_kernel::envelope::{DeadEnvelope, Envelope, Message};
 use abide_kernel::{Fact, Facts, LetterId, Rev, Row, RunId, Seq, ShardMap, Str, Timestamp, moving};
 use abide_store::DeadLetterItem;
+use abide_store::transaction::Outcome;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -24,6 +25,7 @@ const LINE_BYTES_MAX: u64 = 1 << 30;
 pub(super) enum Line {
     Export(Head),
     Row(Packed),
+    Outcome(Outcome),
     DeadLetter(Box<Letter>),
     End(Contents),
 }
@@ -99,15 +101,18 @@ pub struct Contents {
     pub runs: BTreeMap<String, u64>,
     /// Facts by kind.
     pub facts: BTreeMap<String, u64>,
+    /// What transactions of the users' own came to.
+    pub outcomes: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// The sum of the hashes of all rows and dead letters.
+    /// The sum of the hashes of all of them, and of how many runs there are of each status.
     pub hash: String,
 }
 
 impl fmt::Display for Contents {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} rows, runs {:?}, {} dead letters, hash {}", self.rows, self.runs, self.dead_letters, self.hash)
+        let Self { rows, runs, outcomes, dead_letters, hash, .. } = self;
+        write!(out, "{rows} rows, runs {runs:?}, {outcomes} outcomes, {dead_letters} dead letters, hash {hash}")
     }
 }
 
@@ -116,6 +121,7 @@ impl fmt::Display for Contents {
 pub(super) struct Tally {
     rows: u64,
     facts: BTreeMap<&'static str, u64>,
+    outcomes: u64,
     letters: u64,
     sum: u128,
 }
@@ -128,12 +134,11 @@ impl Tally {
                 self.rows += 1;
                 row.facts.iter().for_each(|fact| *self.facts.entry(fact.kind()).or_default() += 1);
             }
+            Line::Outcome(_) => self.outcomes += 1,
             Line::DeadLetter(_) => self.letters += 1,
             Line::Export(_) | Line::End(_) => return,
         }
-        let hash = Sha256::digest(text);
-        let hash = u128::from_be_bytes(hash[..16].try_into().expect("a digest has 32 bytes"));
-        self.sum = self.sum.wrapping_add(hash);
+        self.sum = self.sum.wrapping_add(hash(text));
     }
 
     /// Counts what a store holds.
@@ -143,8 +148,15 @@ impl Tally {
 
     pub(super) fn contents(&self, runs: BTreeMap<String, u64>) -> Contents {
         let facts = self.facts.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect();
-        Contents { rows: self.rows, runs, facts, dead_letters: self.letters, hash: format!("{:032x}", self.sum) }
+        let statuses = hash(&serde_json::to_vec(&runs).expect("counts have a JSON form"));
+        let hash = format!("{:032x}", self.sum.wrapping_add(statuses));
+        Contents { rows: self.rows, runs, facts, outcomes: self.outcomes, dead_letters: self.letters, hash }
     }
+}
+
+fn hash(text: &[u8]) -> u128 {
+    let hash = Sha256::digest(text);
+    u128::from_be_bytes(hash[..16].try_into().expect("a digest has 32 bytes"))
 }
 
 fn text(line: &Line) -> Vec<u8> {
@@ -235,7 +247,7 @@ pub(super) fn verify(from: &mut dyn BufRead) -> Result<Contents, HouseError> {
         };
         match &line {
             Line::Row(row) => follow(&mut revs, row).map_err(|problem| lines.bad(problem))?,
-            Line::DeadLetter(_) => {}
+            Line::Outcome(_) | Line::DeadLetter(_) => {}
             Line::Export(_) => return Err(lines.bad("expected one head, found another".into())),
             Line::End(said) => {
                 let found = tally.contents(said.runs.clone());

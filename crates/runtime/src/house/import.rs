@@ -90,6 +90,7 @@ impl Filler {
                         self.write(house)?;
                     }
                 }
+                Line::Outcome(outcome) => house.store.import().import_outcome(&outcome)?,
                 Line::DeadLetter(letter) => house.store.import().import_letter(&Letter::unpack(*letter, self.map))?,
                 Line::Export(_) | Line::End(_) => {}
             }
@@ -244,6 +245,11 @@ fn read_back(house: &mut House) -> Result<Contents, HouseError> {
     let stats = reader.stats()?;
     if stats.envelopes > 0 {
         return Err(Fault::new(FaultKind::Refused, "envelopes wait in a store that was just filled").into());
+    }
+    let mut page = reader.outcomes(None, PAGE_ROWS)?;
+    while let Some(last) = page.last().cloned() {
+        page.into_iter().for_each(|outcome| tally.count(&Line::Outcome(outcome)));
+        page = reader.outcomes(Some(&last), PAGE_ROWS)?;
     }
     for letter in reader.dead_letters()? {
         tally.count(&Line::DeadLetter(Box::new(Letter::of(letter))));

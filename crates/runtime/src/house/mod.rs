@@ -9,7 +9,7 @@ mod import;
 
 use std::time::{Duration, Instant};
 
-use abide_kernel::{LetterId, ShardMap, Str};
+use abide_kernel::{LetterId, RequestId, ShardMap, Str};
 use abide_store::{Fault, Member, Opened, Reader, Store};
 
 pub use export::export;
@@ -53,6 +53,14 @@ pub enum HouseError {
     /// Somebody worked on the store in between.
     #[error("the store was opened by another while it was being moved: what was read is not one state of it")]
     Disturbed,
+    /// Something was asked by SQL that nobody has taken in.
+    #[error(
+        "expected that everything asked by SQL was answered, found {request}, which waits for an engine that has its workflow"
+    )]
+    Asked {
+        /// The first of them.
+        request: RequestId,
+    },
     /// A message that begins a run was set aside: the key of that run is held, and there is no run.
     #[error("{letter} would begin a run whose key is held for it: requeue or discard it before the store is exported")]
     Unbegun {

@@ -3,7 +3,8 @@
 use abide_kernel::LetterId;
 
 use super::{MemoryStore, lock};
-use crate::{DeadLetterItem, Fault, Import, import};
+use crate::transaction::Outcome;
+use crate::{DeadLetterItem, Fault, FaultKind, Import, import};
 
 impl Import for MemoryStore {
     fn begin_import(&mut self) -> Result<(), Fault> {
@@ -23,6 +24,11 @@ impl Import for MemoryStore {
         let id = LetterId(state.letters);
         state.dead.push(DeadLetterItem { id, ..letter.clone() });
         Ok(())
+    }
+
+    fn import_outcome(&mut self, outcome: &Outcome) -> Result<(), Fault> {
+        let message = format!("a store in memory has no transactions; found an outcome of {}", outcome.run);
+        Err(Fault::new(FaultKind::Unusable, message))
     }
 
     fn end_import(&mut self) -> Result<(), Fault> {

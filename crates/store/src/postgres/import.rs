@@ -2,8 +2,9 @@
 
 use super::fault::Trouble;
 use super::link::{Live, Work};
-use super::{PostgresStore, letter, schema};
+use super::{PostgresStore, letter, schema, transaction};
 use crate::setting::IMPORTING;
+use crate::transaction::Outcome;
 use crate::{DeadLetterItem, Fault, Import, import};
 
 /// Refuses a schema that holds a part of what was to be imported.
@@ -22,7 +23,8 @@ impl Import for PostgresStore {
         let name = self.settings.schema.clone();
         self.link.run("beginning an import", Work::Repeatable, async |live: &mut Live| {
             live.transaction("BEGIN", async |live| {
-                let sql = "SELECT EXISTS (SELECT FROM journal) OR EXISTS (SELECT FROM dead_letter)";
+                let sql = "SELECT EXISTS (SELECT FROM journal) OR EXISTS (SELECT FROM dead_letter)
+                    OR EXISTS (SELECT FROM transaction_outcome) OR EXISTS (SELECT FROM request)";
                 if live.query_one(sql, &[]).await?.try_get(0)? {
                     return Err(import::not_empty(&format!("the schema {name}")).into());
                 }
@@ -37,6 +39,13 @@ impl Import for PostgresStore {
         self.link.run("keeping a dead letter", Work::Once, async |live: &mut Live| {
             live.transaction("BEGIN", async |live| letter::set_aside(live, letter.at, &letter.node, &letter.dead).await)
                 .await
+        })
+    }
+
+    fn import_outcome(&mut self, outcome: &Outcome) -> Result<(), Fault> {
+        self.counts.write();
+        self.link.run("keeping the outcome of a transaction", Work::Once, async |live: &mut Live| {
+            transaction::insert(live, outcome).await
         })
     }
 

@@ -5,11 +5,13 @@ use std::path::Path;
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::fault::{commit_fault, fault};
-use super::{SqliteStore, letter, setting};
+use super::{SqliteStore, letter, setting, transact};
 use crate::setting::IMPORTING;
+use crate::transaction::Outcome;
 use crate::{DeadLetterItem, Fault, Import, import};
 
-const FULL: &str = "SELECT EXISTS (SELECT 1 FROM journal) OR EXISTS (SELECT 1 FROM dead_letter)";
+const FULL: &str = "SELECT EXISTS (SELECT 1 FROM journal) OR EXISTS (SELECT 1 FROM dead_letter)
+    OR EXISTS (SELECT 1 FROM transaction_outcome)";
 
 /// Refuses a file that holds a part of what was to be imported.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), Fault> {
@@ -55,6 +57,11 @@ impl Import for SqliteStore {
         self.write("keeping a dead letter", |connection| {
             letter::set_aside(connection, letter.at, &letter.node, &letter.dead)
         })
+    }
+
+    fn import_outcome(&mut self, outcome: &Outcome) -> Result<(), Fault> {
+        let doing = "keeping the outcome of a transaction";
+        self.write(doing, |connection| transact::insert(connection, outcome).map_err(|error| fault(doing, error)))
     }
 
     fn end_import(&mut self) -> Result<(), Fault> {
