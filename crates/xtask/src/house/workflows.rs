@@ -1,21 +1,30 @@
 //! Workflows of which each waits in another way when its store is moved. In their first life some never come to an end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use abide::{
-    EngineBuilder, Failure, FnCtx, Function, Join, Machine, Policy, RetryPolicy, StepError, await_signal, child, done,
-    sleep, spawn,
+    Control, EngineBuilder, Failure, FnCtx, Function, Join, Machine, Policy, RetryPolicy, StepError, await_signal,
+    child, done, sleep, spawn,
 };
 
 /// Whether the store was moved.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Moved(Arc<AtomicBool>);
+pub(super) struct Moved(Arc<AtomicBool>, Arc<AtomicU64>);
 
 impl Moved {
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// How often it was paid since, which must not happen by itself.
+    pub(super) fn paid_again(&self) -> u64 {
+        self.1.load(Ordering::SeqCst)
+    }
+
+    fn pay(&self) {
+        self.1.fetch_add(u64::from(self.is()), Ordering::SeqCst);
     }
 
     fn is(&self) -> bool {
@@ -75,6 +84,7 @@ fn pays(moved: Moved) -> Function {
             let call = move |_| {
                 let moved = moved.clone();
                 async move {
+                    moved.pay();
                     moved.or_never().await;
                     Ok::<u64, StepError>(n)
                 }
@@ -83,6 +93,7 @@ fn pays(moved: Moved) -> Function {
             Ok::<_, Failure>(paid)
         }
     })
+    .control(Control::allow().named("pay"))
 }
 
 fn asks() -> Function {
