@@ -35,9 +35,7 @@ fn deliver(store: Box<dyn Store>, node: &str) -> Result<(), HouseError> {
         alone(seen.living.iter().map(|living| &living.member))?;
     }
     let shards = usize::from(store.map().count());
-    let mut config = Config::default();
-    config.node = node.into();
-    config.pools = Vec::new();
+    let mut config = Config { node: node.into(), pools: Vec::new(), ..Config::default() };
     config.sharing.guest = true;
     let crank = Crank::open(store, config)?;
     while !matches!(crank.turn(), Turned::Rests(_)) {}
