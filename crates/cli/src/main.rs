@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         Verb::Doctor(doctor) => doctor.perform(&globals),
         Verb::Demo(demo) => demo.perform(&globals),
         Verb::DemoWorker(worker) => worker.perform(),
-        Verb::Bench(bench) => bench.measure().map(|()| Exit::Ok).map_err(Failure::from),
+        Verb::Bench(bench) => bench.measure(&globals.store).map(|()| Exit::Ok).map_err(Failure::from),
     };
     report(outcome, format)
 }

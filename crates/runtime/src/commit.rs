@@ -118,10 +118,8 @@ impl Shared {
                 }
             }
         }
-        for flush in flushes {
-            if !self.flush(store, &flush) {
-                break;
-            }
+        if !flushes.is_empty() {
+            self.flush(store, &flushes);
         }
         true
     }
@@ -167,27 +165,33 @@ impl Shared {
         tell_unknown(told);
     }
 
-    /// Writes index rows. Whether they were written: if not, the shards are not what they were.
-    fn flush(&self, store: &mut dyn Store, flush: &Flush) -> bool {
-        match store.flush(flush) {
-            Ok(Verdict::Durable) => {
-                points::reach("flushed");
-                let mut core = self.core.lock();
-                if let Some(shard) = core.at(flush.shard).filter(|shard| shard.epoch() == flush.epoch) {
-                    shard.flushed();
-                }
-                true
-            }
-            Ok(Verdict::Stale) => {
-                self.lose(store, &[flush.shard]);
-                false
-            }
+    /// Writes index rows. Shards that another has taken go.
+    fn flush(&self, store: &mut dyn Store, flushes: &[Flush]) {
+        let verdicts = match store.flush(flushes) {
+            Ok(verdicts) => verdicts,
             Err(fault) => {
                 // Index rows can be rebuilt; the log is what counts. But a store that fails is not written again.
                 tracing::error!(%fault, "index rows could not be written");
                 self.append_failed(store, &fault);
-                false
+                return;
             }
+        };
+        points::reach("flushed");
+        let mut stale = Vec::new();
+        let mut core = self.core.lock();
+        for (flush, verdict) in flushes.iter().zip(verdicts) {
+            match verdict {
+                Verdict::Durable => {
+                    if let Some(shard) = core.at(flush.shard).filter(|shard| shard.epoch() == flush.epoch) {
+                        shard.flushed();
+                    }
+                }
+                Verdict::Stale => stale.push(flush.shard),
+            }
+        }
+        drop(core);
+        if !stale.is_empty() {
+            self.lose(store, &stale);
         }
     }
 

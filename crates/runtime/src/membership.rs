@@ -70,6 +70,7 @@ impl Shared {
             let mut told = Vec::new();
             core.let_go(now, runs_away, &mut told);
             let served: Vec<ShardId> = core.served().map(Shard::id).collect();
+            core.mail_waits(&served);
             let planned = core.ring.as_ref().map(|ring| ring.plan(&served)).unwrap_or_default();
             drop(core);
             tell_unknown(told);
@@ -423,6 +424,14 @@ impl Core {
         }
         if let (false, Some(ring)) = (known.is_empty(), &self.ring) {
             ring.send(from, Letter::Fetched(known));
+        }
+    }
+
+    /// The store says that envelopes wait for shards here: whoever sent them could perhaps not say so.
+    fn mail_waits(&mut self, served: &[ShardId]) {
+        let Some(ring) = &mut self.ring else { return };
+        for shard in std::mem::take(&mut ring.view.mail).into_iter().filter(|shard| served.contains(shard)) {
+            ring.mail.entry(shard).or_default();
         }
     }
 

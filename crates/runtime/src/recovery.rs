@@ -168,7 +168,7 @@ impl Shared {
                 && let Some(mut flush) = shard.flush()
             {
                 flush.through = flush.through.min(after);
-                store.flush(&flush)?;
+                store.flush(&[flush])?;
                 shard.flushed();
             }
         }

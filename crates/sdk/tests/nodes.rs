@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use abide::{Engine, Filter, Join, Machine, Page, Status, await_signal, child, done, next, spawn};
 use abide_pg_testing::{FAST, Server};
@@ -101,4 +101,43 @@ async fn a_database_that_goes_and_comes_back_is_gone_on_with() {
     let result = tokio::time::timeout(PATIENCE, ada.client().run(run).result::<u64>()).await.unwrap();
     assert_eq!(result.unwrap(), 10);
     ada.stop(PATIENCE).await;
+}
+
+/// D11, AB-10: nodes that have nothing to do renew their leases, and ask nothing else of the database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_nodes_only_renew_their_leases() {
+    let server = Server::start_with(&[FAST[0], FAST[1], ("log_statement", "all"), ("log_line_prefix", "<%a> ")]);
+    let engines = [engine(&server, "ada").await, engine(&server, "bob").await, engine(&server, "eve").await];
+    for n in 0..60u64 {
+        engines[n as usize % 3].client().start("order", &n).await.unwrap();
+    }
+    let is_at_rest = |engine: &Engine| {
+        let metrics = engine.metrics();
+        metrics.executing == 0 && metrics.behind == 0 && metrics.resident_runs == 0
+    };
+    let until = Instant::now() + PATIENCE;
+    // Renewals that are under way may still move shards: a quiet spell has begun when one round of them said nothing else.
+    let (mut from, mut quiet) = (server.said().len(), 0);
+    while quiet < 9 {
+        assert!(Instant::now() < until, "{:?} {}", engines.each_ref().map(Engine::metrics), &server.said()[from..]);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let said = server.said();
+        let (renewals, others) = statements(&said[from..]);
+        if others.is_empty() && engines.iter().all(is_at_rest) {
+            quiet = renewals;
+        } else {
+            assert!(quiet == 0, "after {quiet} renewals: {others:?}");
+            from = said.len();
+        }
+    }
+    for engine in engines {
+        engine.stop(PATIENCE).await;
+    }
+}
+
+/// How many renewals a log has, and what else engines said.
+fn statements(log: &str) -> (usize, Vec<&str>) {
+    let said = log.split('<').filter(|entry| entry.starts_with("abide abide> LOG:"));
+    let (renewals, others): (Vec<&str>, Vec<&str>) = said.partition(|entry| entry.contains("INSERT INTO node "));
+    (renewals.len(), others)
 }

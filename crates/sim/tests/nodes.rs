@@ -5,12 +5,12 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use abide::{Client, Clock, Machine, Status, Workflow, await_signal, done};
+use abide::{Client, Clock, Machine, Status, Workflow, await_signal, child, done, spawn};
 use abide_kernel::{RunId, Str};
 use abide_runtime::{Config, Crank, Entropy, Letter, Link, Sharing, Turned};
 use abide_store::Member;
@@ -18,13 +18,15 @@ use abide_store::memory::MemoryStore;
 
 const LEASE_MS: i64 = 10_000;
 
-/// Letters on their way: from whom, to which process, and what.
+/// Letters on their way: from whom, to which process, and what; and whether none goes any more.
 #[derive(Clone, Default)]
-struct Post(Arc<Mutex<VecDeque<(Member, Str, Letter)>>>);
+struct Post(Arc<Mutex<VecDeque<(Member, Str, Letter)>>>, Arc<AtomicBool>);
 
 impl Link for Post {
     fn send(&self, from: &Member, to: &Member, letter: Letter) {
-        self.0.lock().unwrap().push_back((from.clone(), to.process.clone(), letter));
+        if !self.1.load(Ordering::SeqCst) {
+            self.0.lock().unwrap().push_back((from.clone(), to.process.clone(), letter));
+        }
     }
 }
 
@@ -72,9 +74,16 @@ impl Cluster {
             std::future::pending::<()>().await;
             Ok(done(&n))
         });
+        let family = Machine::<u64>::new("family")
+            .step("spawn", async |_, n: u64| {
+                let leaves = (0..8u64).map(|leaf| child("leaf", &leaf).key(&format!("leaf-{n}-{leaf}")));
+                Ok(spawn(leaves, "end", n))
+            })
+            .step("end", async |ctx, _: u64| Ok(done(&ctx.children().len())));
+        let leaf = Machine::<u64>::new("leaf").step("only", async |_, n: u64| Ok(done(&n)));
         let mut config = Config::default();
         config.node = format!("node-{place}");
-        config.programs = vec![order.into_program().unwrap(), stuck.into_program().unwrap()];
+        config.programs = [order, stuck, family, leaf].map(|machine| machine.into_program().unwrap()).to_vec();
         config.clock = Clock::Manual(self.clock.clone());
         config.entropy = Entropy::seeded(place as u64);
         config.lease = Duration::from_millis(30_000);
@@ -312,4 +321,23 @@ fn a_claim_of_a_dead_node_lasts_another_lease() {
     assert_eq!(reclaims(&cluster), 0);
     cluster.pass_for(40_000, &[1]);
     assert!(reclaims(&cluster) > 0);
+}
+
+/// SE-40: letters between nodes are hints. Without any of them what one shard sends to another still arrives, by the
+/// store, when its receiver renews its lease.
+#[test]
+fn nodes_that_cannot_reach_each_other_go_on_by_the_store() {
+    let cluster = Cluster::new(2);
+    cluster.post.1.store(true, Ordering::SeqCst);
+    let client = cluster.client(0);
+    let here = (0..50u64).find_map(|n| {
+        let mut start = Box::pin(async { client.start("family", &n).await.unwrap().id() });
+        assert!(poll(start.as_mut()).is_none());
+        cluster.settle();
+        poll(start.as_mut())
+    });
+    let family = client.run(here.unwrap());
+    cluster.pass_for(3 * LEASE_MS, &[0, 1]);
+    let ended = cluster.wait(&[0, 1], family.result::<usize>());
+    assert_eq!(ended.unwrap(), 8);
 }

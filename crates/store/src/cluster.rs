@@ -56,6 +56,8 @@ pub struct Membership {
     pub gone: Vec<Living>,
     /// Every shard, in order.
     pub shards: Vec<Owned>,
+    /// Shards of the node that asks for which messages may wait: whoever sent them could perhaps not say so.
+    pub mail: Vec<ShardId>,
 }
 
 impl Membership {

@@ -132,11 +132,12 @@ pub trait Store: Send {
     /// When nothing was written, or when that is not known; the fault's kind tells which.
     fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault>;
 
-    /// Writes index rows and checkpoints behind, and moves the watermark. A stale owner's are ignored.
+    /// Writes index rows and checkpoints of several shards behind, each shard at most once, and moves their watermarks. A
+    /// stale owner's are ignored.
     ///
     /// # Errors
-    /// When they could not be written. The log is not touched.
-    fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault>;
+    /// When they could not be written, or not all of them. The log is not touched.
+    fn flush(&mut self, group: &[Flush]) -> Result<Vec<Verdict>, Fault>;
 
     /// Rows of a shard's log after a position, in order: about `most`, and none only at the end of the log. A row
     /// that is damaged, or is missing between others, stands in its place as a fault that names its position, so

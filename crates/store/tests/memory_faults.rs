@@ -91,7 +91,7 @@ fn reads_and_flushes_fail_on_demand() {
     assert!(store.read_run(RunId(7)).unwrap().is_none());
     let flush = abide_kernel::shard::Flush { epoch, through: Seq(1), ..Default::default() };
     store.faults().fail_flush(WriteFault::UnknownLost);
-    assert_eq!(store.flush(&flush).unwrap_err().kind, FaultKind::Unknown);
+    assert_eq!(store.flush(&[flush]).unwrap_err().kind, FaultKind::Unknown);
     assert_eq!(store.open_shard(ShardId(0), "b").unwrap().watermark, Seq(0));
 }
 

@@ -127,7 +127,7 @@ fn the_row_of_a_shard_changes_only_with_its_owner() {
     for _ in 0..10 {
         store.cluster().unwrap().renew(&member, Duration::from_secs(600)).unwrap();
         store.append(&[abide_kernel::shard::Batch { epoch, ..Default::default() }]).unwrap();
-        store.flush(&abide_kernel::shard::Flush { epoch, ..Default::default() }).unwrap();
+        store.flush(&[abide_kernel::shard::Flush { epoch, ..Default::default() }]).unwrap();
     }
     assert_eq!(versions(), before);
     store.open_shard(ShardId(0), "p").unwrap();

@@ -80,7 +80,7 @@ fn what_can_be_repeated_is_repeated() {
         assert_eq!(positions(&mut store), [1, 2, 3, 4]);
         proxy.cut(cut);
         let flush = Flush { epoch, through: Seq(4), ..Flush::default() };
-        assert_eq!(store.flush(&flush).unwrap(), Verdict::Durable);
+        assert_eq!(store.flush(&[flush]).unwrap(), [Verdict::Durable]);
     }
     proxy.cut(Cut::Question);
     assert_eq!(store.open_shard(SHARD, "p").unwrap().watermark, Seq(4));

@@ -143,7 +143,7 @@ fn write_something(store: &mut dyn Store, run: RunId) {
     batch.consumed = vec![(ShardId(0), 1)];
     store.append(&[batch]).unwrap();
     let flush = Flush { epoch: opened.epoch, through: Seq(1), records: vec![record(run)], ..Flush::default() };
-    store.flush(&flush).unwrap();
+    store.flush(&[flush]).unwrap();
 }
 
 /// SQ-6: a run can be followed with plain SQL, beside the running engine; every statement of the guide runs.
@@ -204,7 +204,7 @@ fn a_role_of_least_privilege_is_enough() {
     cluster.leave("p").unwrap();
     let opened = store.open_shard(ShardId(0), "p").unwrap();
     let purge = Flush { epoch: opened.epoch, purged: vec![(run, Seq(2))], ..Flush::default() };
-    store.flush(&purge).unwrap();
+    store.flush(&[purge]).unwrap();
 
     let mut reader = open_read_only(&url("abide_reader")).unwrap();
     assert!(reader.list(&Filter::default(), &Page::default()).unwrap().is_empty());

@@ -121,6 +121,12 @@ fn a_checkpoint_only_moves_forward() {
     index::a_checkpoint_only_moves_forward(&mut fixture());
 }
 
+/// I3: index rows of a shard that was taken stay out, and do not stop those of others.
+#[test]
+fn index_rows_of_a_group_go_in_without_a_stale_shard() {
+    index::index_rows_of_a_group_go_in_without_a_stale_shard(&mut fixture());
+}
+
 /// SQ-6, SQ-11, SQ-64 (D1): with checkpoints and index rows deleted, the log gives the same answers.
 #[test]
 fn without_index_rows_every_answer_can_be_rebuilt() {

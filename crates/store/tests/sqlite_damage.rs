@@ -51,7 +51,7 @@ fn written() -> (File, Vec<Row>) {
     let batch = Batch { epoch, rows: rows.clone(), envelopes: vec![envelope], ..Batch::default() };
     store.append(&[batch]).unwrap();
     let flush = Flush { epoch, through: Seq(ROWS), records: rows.iter().map(record).collect(), ..Flush::default() };
-    store.flush(&flush).unwrap();
+    store.flush(&[flush]).unwrap();
     store.close().unwrap();
     (file, rows)
 }

@@ -63,7 +63,7 @@ fn a_full_file_refuses_and_loses_nothing() {
     group.rows.push(large(next + 1, 1_000_000));
     assert_eq!(store.append(&[group]).unwrap_err().kind, FaultKind::Refused);
     let flush = Flush { epoch, through: Seq(1), ..Flush::default() };
-    assert_eq!(store.flush(&flush).unwrap(), Verdict::Durable, "what fits goes in");
+    assert_eq!(store.flush(&[flush]).unwrap(), [Verdict::Durable], "what fits goes in");
     assert_eq!(rows(&mut store), acknowledged);
     file.crash();
     drop(store);
@@ -128,7 +128,7 @@ fn child_whose_writes_fail() {
     let flush = Flush { epoch, through: Seq(1), ..Flush::default() };
     for later in [
         store.append(&[next]).map(|_| ()),
-        store.flush(&flush).map(|_| ()),
+        store.flush(&[flush]).map(|_| ()),
         store.open_shard(ShardId(0), "child").map(|_| ()),
     ] {
         let fault = later.unwrap_err();

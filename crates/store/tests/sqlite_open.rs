@@ -189,7 +189,7 @@ fn without_its_lock_the_old_owner_still_writes_nothing() {
     assert!(new.scan(ShardId(0), Seq(0), 10).unwrap().is_empty());
     assert_eq!(new.scan(ShardId(1), Seq(0), 10).unwrap().len(), 1);
     let flush = abide_kernel::shard::Flush { epoch, through: Seq(1), ..Default::default() };
-    assert_eq!(old.flush(&flush).unwrap(), Verdict::Stale);
+    assert_eq!(old.flush(&[flush]).unwrap(), [Verdict::Stale]);
 }
 
 /// A file that cannot be written is refused with what to do. Root may write any file but an immutable one.

@@ -138,7 +138,7 @@ fn the_guide_follows_a_run_while_the_engine_runs() {
         append(&mut store, &rows[..4]);
         assert_eq!(texts(&query(&beside, &guide)), all[..3], "no index row yet");
         let flush = Flush { shard, epoch, through: Seq(4), records: vec![record(run, 3, 2)], ..Flush::default() };
-        store.flush(&flush).unwrap();
+        store.flush(&[flush]).unwrap();
         assert_eq!(texts(&query(&beside, &guide)), all[..3], "by its index row");
         append(&mut store, &rows[4..]);
         assert_eq!(texts(&query(&beside, &guide)), all, "with what is not covered yet");
@@ -154,7 +154,7 @@ fn every_statement_of_the_guide_runs() {
     let mut store = file.open();
     let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
     let flush = Flush { epoch, records: vec![record(run, 1, 1)], ..Flush::default() };
-    store.flush(&flush).unwrap();
+    store.flush(&[flush]).unwrap();
     let beside = Connection::open_with_flags(file.path(), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     let answers: Vec<Vec<String>> = statements().iter().map(|sql| texts(&query(&beside, sql))).collect();
     let listed = format!("{ID} | orders | sleeping | charge | 2023-11-14T22:13:20.002Z");

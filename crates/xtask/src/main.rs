@@ -4,6 +4,7 @@
 // A chore answers at the terminal; that is what it is for.
 #![allow(clippy::print_stdout)]
 
+mod bench_postgres;
 mod crash;
 mod house;
 mod known_bugs;
@@ -35,12 +36,17 @@ enum Verb {
     /// The process that `crash` kills.
     #[command(hide = true)]
     CrashWorker(crash::worker::Options),
+    /// The process that `crash --transactions` kills.
+    #[command(hide = true)]
+    CrashTransactions(crash::transactions::WorkerOptions),
     /// Moves stores with open runs of every kind from a file to PostgreSQL and back; the last line is one JSON object.
     House(house::Options),
     /// Lives through worlds, each from one seed, and looks for anything wrong; the last line is one JSON object.
     Sim(sim::Options),
     /// Changes the kernel in small ways and looks for changes that no test notices; the last line is one JSON object.
     Mutants(mutants::Options),
+    /// Runs `abide bench` against a PostgreSQL server of its own.
+    BenchPostgres(bench_postgres::Options),
     /// Checks what the compiler can't: crate arrows, kernel purity, sizes, names in documents.
     Tidy,
 }
@@ -51,9 +57,11 @@ fn main() -> ExitCode {
         Verb::Test(options) => test::perform(&root, &options),
         Verb::Crash(options) => crash::perform(&options),
         Verb::CrashWorker(options) => crash::worker::perform(&options),
+        Verb::CrashTransactions(options) => crash::transactions::work(&options),
         Verb::House(options) => house::perform(&options),
         Verb::Sim(options) => sim::perform(&root, &options),
         Verb::Mutants(options) => mutants::perform(&root, &options),
+        Verb::BenchPostgres(options) => bench_postgres::perform(&root, &options),
         Verb::Tidy => tidy::perform(&root),
     });
     match answer {

@@ -1,13 +1,14 @@
 //! `abide bench effects`: R functions of E effects that do nothing, with F in flight on a fresh durable store.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use abide::Policy;
 use clap::Args;
 use serde_json::json;
 
-use super::limit::Limit;
-use super::load::{Load, Round, scratch};
+use super::fleet::Round;
+use super::ground::{Ground, Plot, scratch};
+use super::load::Load;
 use super::machine::effects;
 use super::report::Report;
 
@@ -42,12 +43,12 @@ const RAW_TIMES_MAX: usize = 2_000;
 
 impl Effects {
     pub(crate) fn measure(&self) -> anyhow::Result<()> {
-        let dir = scratch(self.dir.as_deref())?;
+        let ground = Ground::Files(scratch(self.dir.as_deref())?);
         let (runs, steps, in_flight, shards) = (self.runs, self.effects, self.in_flight, self.shards);
         let load = Load { workflow: "effects", runs, steps, in_flight, shards };
         let workflow = || effects(self.effects, self.policy);
-        let more = |round: &Round, raw: &Path, report: &mut Report| self.add(round, raw, report);
-        let report = load.measure(dir.path(), workflow, more)?;
+        let more = |round: &Round, plot: &Plot, report: &mut Report| self.add(round, plot, report);
+        let report = load.measure(&ground, workflow, more)?;
         let settings = [
             ("bench", json!("effects")),
             ("runs", json!(runs)),
@@ -60,16 +61,17 @@ impl Effects {
         Ok(())
     }
 
-    fn add(&self, round: &Round, raw: &Path, report: &mut Report) -> anyhow::Result<()> {
-        report.add("fsyncs", round.writes as f64);
+    fn add(&self, round: &Round, plot: &Plot, report: &mut Report) -> anyhow::Result<()> {
+        report.add("fsyncs", round.gained.writes as f64);
         if self.in_flight > 1 {
             return Ok(());
         }
         // One at a time, nothing shares a commit: what a run takes is what its own commits take.
-        let commits = round.commits as f64 / self.runs as f64;
+        let commits = round.gained.commits as f64 / self.runs as f64;
         let times = self.runs.min(RAW_TIMES_MAX);
-        let raw = Limit::open(raw, round.row_bytes)?.commits_in_a_row(times, commits.round() as usize)?;
-        let (p50, raw_p50) = (round.latency.value_at_quantile(0.5) as f64, raw.value_at_quantile(0.5) as f64);
+        let raw = plot.limit(round.gained.row_bytes())?.commits_in_a_row(times, commits.round() as usize)?;
+        let latency = round.gained.latency()?;
+        let (p50, raw_p50) = (latency.value_at_quantile(0.5) as f64, raw.value_at_quantile(0.5) as f64);
         report.add("commits_per_run", commits);
         report.add("raw_commits_p50_us", raw_p50);
         report.add("latency_ratio", p50 / raw_p50);

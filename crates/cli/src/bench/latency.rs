@@ -1,19 +1,22 @@
 //! `abide bench latency`: one run in flight, against as many raw commits of one row.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use abide::Engine;
 use clap::Args;
+use hdrhistogram::Histogram;
 use serde_json::json;
 
 use super::ROUNDS;
-use super::limit::Limit;
-use super::load::{drive, scratch};
+use super::fleet::Fleet;
+use super::ground::Ground;
+use super::load::{Load, Work};
 use super::machine::no_op;
 use super::report::Report;
 
 /// One run in flight: how long it takes from start to result.
+///
+/// With --store postgres://… the rows go into that server, in a schema of the benchmark's own that is dropped afterwards;
+/// else into files of its own.
 #[derive(Debug, Args)]
 pub(crate) struct Latency {
     /// How many runs, one after the other.
@@ -30,32 +33,39 @@ pub(crate) struct Latency {
     dir: Option<PathBuf>,
 }
 
+/// Runs between two looks at the limit.
+const IN_A_ROW: usize = 10;
+
 impl Latency {
-    pub(crate) fn measure(&self) -> anyhow::Result<()> {
-        let dir = scratch(self.dir.as_deref())?;
+    pub(crate) fn measure(&self, store: &str) -> anyhow::Result<()> {
+        let ground = Ground::of(store, self.dir.as_deref())?;
         let mut report = Report::default();
-        let rounds = ROUNDS;
-        for round in 0..rounds {
-            let runs = self.runs / rounds;
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-            let url = format!("sqlite:{}", dir.path().join(format!("engine-{round}.db")).display());
-            let (latency, row_bytes) = runtime.block_on(async {
-                let engine = Engine::open(&url).register(no_op(self.steps)).start().await?;
-                drive(&engine.client(), "no_op", 50.min(runs), 1).await?;
-                let latency = drive(&engine.client(), "no_op", runs, 1).await?;
-                let store = engine.metrics().store;
-                engine.stop(Duration::from_secs(10)).await;
-                anyhow::Ok((latency, (store.fact_bytes / store.rows.max(1)) as usize))
-            })?;
-            let mut limit = Limit::open(&dir.path().join(format!("raw-{round}.db")), row_bytes)?;
-            let raw = limit.commits_in_a_row(runs, self.steps + 1)?;
+        let runs = self.runs / ROUNDS;
+        let load = Load { workflow: "no_op", runs, steps: self.steps, in_flight: 1, shards: ground.shards() };
+        for round in 0..ROUNDS {
+            let plot = ground.fresh(&format!("engine-{round}"))?;
+            let mut engine = Fleet::one(&plot.url, &load, no_op(self.steps))?;
+            let first = engine.drive(&load, Work::Runs(50.min(runs)))?.gained;
+            let mut limit = plot.limit(first.row_bytes())?;
+            let (mut latency, mut raw) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);
+            // In turn, so that whatever else the machine does meanwhile slows both down.
+            while latency.len() < runs as u64 {
+                latency.add(engine.drive(&load, Work::Runs(IN_A_ROW))?.gained.latency()?)?;
+                raw.add(limit.commits_in_a_row(IN_A_ROW, self.steps + 1)?)?;
+            }
+            engine.stop();
             let (p50, raw_p50) = (latency.value_at_quantile(0.5) as f64, raw.value_at_quantile(0.5) as f64);
             report.add("p50_us", p50);
             report.add("p99_us", latency.value_at_quantile(0.99) as f64);
             report.add("raw_six_commits_p50_us", raw_p50);
             report.add("ratio_to_limit", p50 / raw_p50);
         }
-        let settings = [("bench", json!("latency")), ("runs", json!(self.runs)), ("steps", json!(self.steps))];
+        let settings = [
+            ("bench", json!("latency")),
+            ("store", json!(ground.kind())),
+            ("runs", json!(self.runs)),
+            ("steps", json!(self.steps)),
+        ];
         report.print(self.json, &settings);
         Ok(())
     }

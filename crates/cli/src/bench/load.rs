@@ -1,17 +1,18 @@
 //! A load of many runs on a fresh durable store, and what the same rows cost raw.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use abide::{Client, Engine, Workflow};
+use abide::{Client, Workflow};
 use anyhow::Context;
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use super::ROUNDS;
-use super::limit::Limit;
-use super::report::{Report, resident_mb};
+use super::fleet::{Fleet, Round, share};
+use super::ground::{Ground, Plot};
+use super::report::Report;
 
 /// How much, and how much of it at once.
 #[derive(Clone, Copy, Debug)]
@@ -28,97 +29,98 @@ pub(crate) struct Load<'a> {
     pub(crate) shards: u16,
 }
 
-/// What one round of the engine gave.
-pub(crate) struct Round {
-    elapsed: Duration,
-    rows: u64,
-    pub(crate) commits: u64,
-    /// Transactions that wrote: batches and index rows. Each syncs the log once.
-    pub(crate) writes: u64,
-    pub(crate) row_bytes: usize,
-    pub(crate) latency: Histogram<u64>,
-    rss_mb: f64,
+/// How long a load goes on.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Work {
+    /// Until so many runs have ended.
+    Runs(usize),
+    /// Until it is time.
+    For(Duration),
+    /// Until so many runs wait for a signal or a far timer, and nothing is left to do.
+    Park(usize),
+}
+
+impl Work {
+    /// The part of it that the `number`-th of `count` does.
+    pub(super) fn share(self, count: usize, number: usize) -> Self {
+        match self {
+            Self::Runs(runs) => Self::Runs(share(runs, count, number)),
+            Self::For(time) => Self::For(time),
+            Self::Park(runs) => Self::Park(share(runs, count, number)),
+        }
+    }
 }
 
 impl Load<'_> {
-    /// Rounds of engine and raw limit, in turn. `more` adds what is particular to a round, given where raw files go.
+    /// Rounds of engine and raw limit, in turn. `more` adds what is particular to a round.
     pub(crate) fn measure<W: Workflow>(
         &self,
-        dir: &Path,
+        ground: &Ground,
         workflow: impl Fn() -> W,
-        mut more: impl FnMut(&Round, &Path, &mut Report) -> anyhow::Result<()>,
+        more: impl FnMut(&Round, &Plot, &mut Report) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Report> {
+        self.measure_fleet(ground, |url| Fleet::one(url, self, workflow()), more)
+    }
+
+    /// The same with several nodes, of which each has its share.
+    pub(crate) fn measure_nodes(&self, ground: &Ground, nodes: usize) -> anyhow::Result<Report> {
+        self.measure_fleet(ground, |url| Fleet::many(url, self, nodes), |_, _, _| Ok(()))
+    }
+
+    fn measure_fleet(
+        &self,
+        ground: &Ground,
+        open: impl Fn(&str) -> anyhow::Result<Fleet>,
+        mut more: impl FnMut(&Round, &Plot, &mut Report) -> anyhow::Result<()>,
     ) -> anyhow::Result<Report> {
         let mut report = Report::default();
         for round in 0..ROUNDS {
-            let engine = self.engine_round(&dir.join(format!("engine-{round}.db")), workflow())?;
+            let plot = ground.fresh(&format!("engine-{round}"))?;
+            let mut fleet = open(&plot.url)?;
+            // A few runs first, so that files and caches have grown to their working size.
+            fleet.drive(self, Work::Runs(self.in_flight.min(self.runs)))?;
+            let engine = fleet.drive(self, Work::Runs(self.runs))?;
+            fleet.stop();
             let rows = self.runs * (self.steps + 1);
-            let mut limit = Limit::open(&dir.join(format!("raw-{round}.db")), engine.row_bytes)?;
-            let limit = limit.rows_per_s(rows, (self.in_flight / 2).max(1))?;
-            self.add(&mut report, &engine, limit);
-            more(&engine, &dir.join(format!("raw-commits-{round}.db")), &mut report)?;
+            let limit = plot.limit(engine.gained.row_bytes())?.rows_per_s(rows, (self.in_flight / 2).max(1))?;
+            self.add(&mut report, &engine, limit)?;
+            more(&engine, &plot, &mut report)?;
         }
         Ok(report)
     }
 
-    fn add(&self, report: &mut Report, round: &Round, limit: f64) {
-        let seconds = round.elapsed.as_secs_f64();
+    fn add(&self, report: &mut Report, round: &Round, limit: f64) -> anyhow::Result<()> {
+        let (seconds, gained) = (round.elapsed.as_secs_f64(), &round.gained);
         let steps = (self.runs * self.steps) as f64;
         // The limit writes one row per step and one per run, whatever the engine needs for them.
         let useful = steps + self.runs as f64;
+        let latency = gained.latency()?;
         report.add("steps_per_s", steps / seconds);
         report.add("runs_per_s", self.runs as f64 / seconds);
         report.add("limit_rows_per_s", limit);
         report.add("ratio_to_limit", useful / seconds / limit);
-        report.add("rows_per_step", round.rows as f64 / steps);
-        report.add("row_bytes", round.row_bytes as f64);
-        report.add("mean_batch", round.rows as f64 / round.commits as f64);
-        report.add("commits", round.commits as f64);
-        report.add("p50_us", round.latency.value_at_quantile(0.5) as f64);
-        report.add("p99_us", round.latency.value_at_quantile(0.99) as f64);
-        report.add("rss_mb", round.rss_mb);
-    }
-
-    fn engine_round(&self, path: &Path, workflow: impl Workflow) -> anyhow::Result<Round> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        runtime.block_on(async {
-            let url = format!("sqlite:{}", path.display());
-            let engine = Engine::open(&url)
-                .register(workflow)
-                .queue("default", self.in_flight)
-                .shards(self.shards)
-                .start()
-                .await?;
-            let client = engine.client();
-            // A few runs first, so that files and caches have grown to their working size.
-            drive(&client, self.workflow, self.in_flight.min(self.runs), self.in_flight).await?;
-            let before = engine.metrics().store;
-            let began = Instant::now();
-            let latency = drive(&client, self.workflow, self.runs, self.in_flight).await?;
-            let elapsed = began.elapsed();
-            let after = engine.metrics().store;
-            let rss_mb = resident_mb();
-            engine.stop(Duration::from_secs(10)).await;
-            let rows = after.rows - before.rows;
-            Ok(Round {
-                elapsed,
-                rows,
-                commits: after.commits - before.commits,
-                writes: after.writes - before.writes,
-                row_bytes: ((after.fact_bytes - before.fact_bytes) / rows.max(1)) as usize,
-                latency,
-                rss_mb,
-            })
-        })
+        report.add("rows_per_step", gained.rows as f64 / steps);
+        report.add("row_bytes", gained.row_bytes() as f64);
+        report.add("mean_batch", gained.rows as f64 / gained.commits as f64);
+        report.add("commits", gained.commits as f64);
+        report.add("p50_us", latency.value_at_quantile(0.5) as f64);
+        report.add("p99_us", latency.value_at_quantile(0.99) as f64);
+        report.add("rss_mb", gained.rss_mb);
+        Ok(())
     }
 }
 
-/// Starts `runs` runs, `in_flight` at a time, and waits for each. Gives each run's time in microseconds.
+/// Starts runs, as many as `work` says and `in_flight` at a time, and waits for each. Gives each run's time in microseconds.
 pub(crate) async fn drive(
     client: &Client,
     workflow: &str,
-    runs: usize,
+    work: Work,
     in_flight: usize,
 ) -> anyhow::Result<Histogram<u64>> {
+    let (runs, until) = match work {
+        Work::Runs(runs) | Work::Park(runs) => (runs, None),
+        Work::For(time) => (usize::MAX, Some(Instant::now() + time)),
+    };
     let left = Arc::new(AtomicUsize::new(runs));
     let mut tasks = Vec::new();
     for _ in 0..in_flight {
@@ -127,6 +129,9 @@ pub(crate) async fn drive(
             let mut times = Vec::new();
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
                 let began = Instant::now();
+                if until.is_some_and(|until| began >= until) {
+                    break;
+                }
                 let run = client.start(&workflow, &0u32).await?;
                 run.result::<u32>().await?;
                 times.push(began.elapsed().as_micros() as u64);
@@ -141,13 +146,4 @@ pub(crate) async fn drive(
         }
     }
     Ok(latency)
-}
-
-/// A directory for the files: fresh, and gone afterwards.
-pub(crate) fn scratch(base: Option<&Path>) -> anyhow::Result<tempfile::TempDir> {
-    let base = base.map_or_else(|| PathBuf::from("."), Path::to_owned);
-    tempfile::Builder::new()
-        .prefix("abide-bench-")
-        .tempdir_in(&base)
-        .with_context(|| format!("making a directory in {}", base.display()))
 }

@@ -1,13 +1,19 @@
 //! Benchmarks: the engine against what the same store can do raw, in the same invocation.
 
+mod database;
 mod effects;
+mod fleet;
+mod ground;
+mod idle;
 mod latency;
 mod limit;
 mod load;
 mod machine;
+mod node;
 mod parked;
 mod replay;
 mod report;
+mod sql;
 mod steps;
 
 use clap::Subcommand;
@@ -25,16 +31,26 @@ pub(crate) enum Bench {
     Replay(replay::Replay),
     /// Runs that wait: what they cost in memory, and how fast they come back.
     Parked(parked::Parked),
+    /// Runs that are started by SQL: how long it takes from the commit to the first step.
+    Sql(sql::Sql),
+    /// Nodes of a database with nothing to do: which statements they send.
+    Idle(idle::Idle),
+    /// One of several nodes that another benchmark started.
+    #[command(hide = true)]
+    Node(node::Node),
 }
 
 impl Bench {
-    pub(crate) fn measure(self) -> anyhow::Result<()> {
+    pub(crate) fn measure(self, store: &str) -> anyhow::Result<()> {
         match self {
-            Self::Steps(steps) => steps.measure(),
-            Self::Latency(latency) => latency.measure(),
+            Self::Steps(steps) => steps.measure(store),
+            Self::Latency(latency) => latency.measure(store),
             Self::Effects(effects) => effects.measure(),
             Self::Replay(replay) => replay.measure(),
             Self::Parked(parked) => parked.measure(),
+            Self::Sql(sql) => sql.measure(store),
+            Self::Idle(idle) => idle.measure(store),
+            Self::Node(node) => node.measure(store),
         }
     }
 }

@@ -13,7 +13,7 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use serde_json::json;
 
-use super::load::scratch;
+use super::ground::scratch;
 use super::machine::{parked, parked_function};
 use super::report::{Report, resident_mb};
 
@@ -185,7 +185,7 @@ async fn open_with(store: &Path, workflow: impl Workflow) -> anyhow::Result<Engi
 }
 
 /// Starts the runs, of each kind in turn, and gives the ids of those that wait on a signal, which are of kind `s`.
-async fn start_all(client: &Client, keys: &str, runs: usize, kinds: &[char]) -> anyhow::Result<Vec<RunId>> {
+pub(super) async fn start_all(client: &Client, keys: &str, runs: usize, kinds: &[char]) -> anyhow::Result<Vec<RunId>> {
     let mut ids = Vec::new();
     let mut next = 0;
     while next < runs {
@@ -207,7 +207,7 @@ async fn start_all(client: &Client, keys: &str, runs: usize, kinds: &[char]) -> 
 }
 
 /// Waits until every run is parked and its index row is written.
-async fn settle(engine: &Engine) -> anyhow::Result<()> {
+pub(super) async fn settle(engine: &Engine) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         let metrics = engine.metrics();

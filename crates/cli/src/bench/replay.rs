@@ -8,7 +8,7 @@ use anyhow::ensure;
 use clap::Args;
 use serde_json::json;
 
-use super::load::scratch;
+use super::ground::scratch;
 use super::machine::long_past;
 use super::report::Report;
 

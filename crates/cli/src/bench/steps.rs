@@ -1,14 +1,23 @@
 //! `abide bench steps`: R runs of S no-op steps with F in flight on a fresh durable store.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::json;
 
-use super::load::{Load, scratch};
+use super::ROUNDS;
+use super::fleet::Fleet;
+use super::ground::Ground;
+use super::load::{Load, Work};
 use super::machine::no_op;
+use super::report::Report;
 
 /// Many runs in flight: steps per second, against raw rows per second.
+///
+/// With --store postgres://… the rows go into that server, in a schema of the benchmark's own that is dropped afterwards;
+/// else into files of its own.
 #[derive(Debug, Args)]
 pub(crate) struct Steps {
     /// How many runs.
@@ -17,12 +26,22 @@ pub(crate) struct Steps {
     /// Steps of each run.
     #[arg(long, default_value_t = 5)]
     steps: usize,
-    /// Runs in flight at once.
+    /// Runs in flight at once, on all nodes together.
     #[arg(long, default_value_t = 256)]
     in_flight: usize,
-    /// Shards of the store.
+    /// Shards of the store; without it as many as an engine gives it, 1 in a file and 64 in a database.
+    #[arg(long)]
+    shards: Option<u16>,
+    /// Nodes that share the work, each a process of its own. More than one need a database.
     #[arg(long, default_value_t = 1)]
-    shards: u16,
+    nodes: usize,
+    /// Measure what another's open transaction costs, which keeps the database from clearing dead rows away: three pairs of
+    /// spells without and with one.
+    #[arg(long)]
+    pinned: bool,
+    /// With --pinned: how long each spell takes.
+    #[arg(long, default_value_t = 60, requires = "pinned")]
+    seconds: u64,
     /// One JSON object instead of a table.
     #[arg(long)]
     json: bool,
@@ -32,19 +51,58 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub(crate) fn measure(&self) -> anyhow::Result<()> {
-        let dir = scratch(self.dir.as_deref())?;
-        let (runs, steps, in_flight, shards) = (self.runs, self.steps, self.in_flight, self.shards);
+    pub(crate) fn measure(&self, store: &str) -> anyhow::Result<()> {
+        let ground = Ground::of(store, self.dir.as_deref())?;
+        let (runs, steps, in_flight, nodes) = (self.runs, self.steps, self.in_flight, self.nodes);
+        let shards = self.shards.unwrap_or(ground.shards());
         let load = Load { workflow: "no_op", runs, steps, in_flight, shards };
-        let report = load.measure(dir.path(), || no_op(steps), |_, _, _| Ok(()))?;
+        let report = match (&ground, nodes) {
+            _ if self.pinned => self.measure_pinned(&ground, &load)?,
+            (_, 1) => load.measure(&ground, || no_op(steps), |_, _, _| Ok(()))?,
+            (_, 0) => bail!("expected at least 1 node, found 0"),
+            (Ground::Database(_), _) => load.measure_nodes(&ground, nodes)?,
+            (Ground::Files(_), _) => bail!("{nodes} nodes cannot share a file: give a database, --store postgres://…"),
+        };
         let settings = [
             ("bench", json!("steps")),
+            ("store", json!(ground.kind())),
             ("runs", json!(runs)),
             ("steps", json!(steps)),
             ("in_flight", json!(in_flight)),
             ("shards", json!(shards)),
+            ("nodes", json!(nodes)),
         ];
         report.print(self.json, &settings);
         Ok(())
+    }
+
+    /// Spells of the same load on the same store, without and with a transaction that stays open.
+    fn measure_pinned(&self, ground: &Ground, load: &Load<'_>) -> anyhow::Result<Report> {
+        let Ground::Database(database) = ground else {
+            bail!("a file has no transactions of others: give a database, --store postgres://…");
+        };
+        let plot = ground.fresh("pinned")?;
+        let mut fleet = match self.nodes {
+            1 => Fleet::one(&plot.url, load, no_op(self.steps))?,
+            nodes => Fleet::many(&plot.url, load, nodes)?,
+        };
+        fleet.drive(load, Work::Runs(self.in_flight.min(self.runs)))?;
+        let mut report = Report::default();
+        let mut spell = || -> anyhow::Result<f64> {
+            let round = fleet.drive(load, Work::For(Duration::from_secs(self.seconds)))?;
+            Ok(round.gained.runs as f64 * self.steps as f64 / round.elapsed.as_secs_f64())
+        };
+        for _ in 0..ROUNDS {
+            let free = spell()?;
+            let pin = database.pin()?;
+            let pinned = spell()?;
+            drop(pin);
+            report.add("free_steps_per_s", free);
+            report.add("pinned_steps_per_s", pinned);
+            report.add("pinned_ratio", pinned / free);
+        }
+        report.add("seconds", self.seconds as f64);
+        fleet.stop();
+        Ok(report)
     }
 }

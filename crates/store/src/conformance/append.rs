@@ -64,7 +64,7 @@ pub fn a_stale_owner_writes_nothing(fixture: &mut dyn Fixture) {
     stale.envelopes.push(super::make::envelope(0, 1, 1));
     assert_eq!(store.append(&[stale]).expect("an answer"), [Verdict::Stale]);
     let stale = old.flush(vec![old.record(run_id(ShardId(0), 3))]);
-    assert_eq!(store.flush(&stale).expect("an answer"), Verdict::Stale);
+    assert_eq!(store.flush(&[stale]).expect("an answer"), [Verdict::Stale]);
     assert_eq!(log(&mut *store, 0, 10).len(), 3);
     assert_eq!(log(&mut *store, 1, 10).len(), 0);
     assert!(store.read_envelopes(ShardId(1), 10).expect("envelopes").is_empty());

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use abide_kernel::shard::LinePlace;
+use abide_kernel::shard::{Flush, LinePlace};
 use abide_kernel::{Run, RunId, Seq, ShardId, Status, Timestamp};
 
 use super::Fixture;
 use super::make::{Dice, Owner, append, flush, log, open, run_id, signal};
+use crate::Verdict;
 
 /// An index row of an earlier revision never replaces a later one, whatever else it says.
 pub fn a_checkpoint_only_moves_forward(fixture: &mut dyn Fixture) {
@@ -33,6 +34,35 @@ pub fn a_checkpoint_only_moves_forward(fixture: &mut dyn Fixture) {
         let due = store.read_due(ShardId(0), Timestamp(0), 9).expect("deadlines");
         assert!(due.entries.is_empty());
     }
+}
+
+/// Index rows of several shards go in together; those of a shard that was taken stay out, and purged runs of others with
+/// them.
+pub fn index_rows_of_a_group_go_in_without_a_stale_shard(fixture: &mut dyn Fixture) {
+    let mut store = fixture.make();
+    let mut owners: Vec<Owner> = (0..3).map(|shard| Owner::open(&mut *store, shard)).collect();
+    for owner in &mut owners {
+        let rows = owner.starts(0, 2);
+        append(&mut *store, owner.batch(rows));
+    }
+    let all: Vec<_> = owners.iter().map(|owner| owner.flush(vec![owner.record(run_id(owner.shard, 0))])).collect();
+    assert_eq!(store.flush(&all).expect("an answer"), [Verdict::Durable; 3]);
+    let taken = open(&mut *store, 1);
+    let again: Vec<_> = owners
+        .iter()
+        .map(|owner| Flush {
+            purged: vec![(run_id(owner.shard, 0), Seq(2))],
+            ..owner.flush(vec![owner.record(run_id(owner.shard, 1))])
+        })
+        .collect();
+    let verdicts = store.flush(&again).expect("an answer");
+    assert_eq!(verdicts, [Verdict::Durable, Verdict::Stale, Verdict::Durable]);
+    for shard in 0..3 {
+        let [first, second] = [0, 1].map(|n| store.read_run(run_id(ShardId(shard), n)).expect("an answer").is_some());
+        assert_eq!((first, second), if shard == 1 { (true, false) } else { (false, true) }, "shard {shard}");
+    }
+    assert_eq!(taken.watermark, Seq(2));
+    assert_eq!(store.flush(&[]).expect("an answer"), []);
 }
 
 /// With every index row gone, the log gives the same runs, and index rows written from it are the same again.

@@ -150,7 +150,8 @@ pub(super) fn append(store: &mut dyn Store, batch: Batch) {
 }
 
 pub(super) fn flush(store: &mut dyn Store, flush: &Flush) {
-    assert_eq!(store.flush(flush).expect("the flush is answered"), Verdict::Durable);
+    let verdicts = store.flush(std::slice::from_ref(flush)).expect("the flush is answered");
+    assert_eq!(verdicts, [Verdict::Durable]);
 }
 
 /// The whole log of a shard, in pages of `page`.

@@ -90,6 +90,7 @@ pub const CASES: &[(&str, Case)] = cases![
     reopen::the_watermark_only_moves_forward,
     reopen::a_shard_that_does_not_exist_is_refused,
     index::a_checkpoint_only_moves_forward,
+    index::index_rows_of_a_group_go_in_without_a_stale_shard,
     index::without_index_rows_every_answer_can_be_rebuilt,
     index::a_key_is_found_by_the_run_that_occupies_it,
     index::deadlines_come_in_pages_that_end_between_instants,

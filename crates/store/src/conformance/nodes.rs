@@ -122,7 +122,7 @@ pub fn a_node_past_its_lease_writes_nothing(fixture: &mut dyn Shared) {
     }
     fixture.pass(LEASE);
     let behind = one.flush(vec![one.record(run_id(ShardId(0), 0))]);
-    assert_eq!(ada.flush(&behind).expect("an answer"), Verdict::Stale);
+    assert_eq!(ada.flush(&[behind]).expect("an answer"), [Verdict::Stale]);
     for owner in [&mut one, &mut two] {
         assert_eq!(write(&mut *ada, owner), Verdict::Stale);
     }

@@ -39,8 +39,12 @@ impl Cluster for MemoryStore {
         if let Some(known) = state.members.get(&member.process) {
             member.draining = known.member.draining;
         }
-        state.members.insert(member.process.clone(), Living { member, until });
-        Ok(state.membership(now))
+        let process = member.process.clone();
+        state.members.insert(process.clone(), Living { member, until });
+        let mut seen = state.membership(now);
+        let ours = seen.shards.iter().filter(|owned| owned.owner.as_ref() == Some(&process)).map(|owned| owned.shard);
+        seen.mail = ours.filter(|shard| state.unconsumed(*shard).next().is_some()).collect();
+        Ok(seen)
     }
 
     fn release(&mut self, shard: ShardId, epoch: ShardEpoch) -> Result<(), Fault> {
@@ -82,7 +86,7 @@ impl State {
             epoch: state.epoch,
             owner: state.owner.clone(),
         };
-        Membership { now, living, gone, shards: self.shards.iter().enumerate().map(owned).collect() }
+        Membership { now, living, gone, shards: self.shards.iter().enumerate().map(owned).collect(), mail: Vec::new() }
     }
 
     fn lives(&self, process: &str, now: Timestamp) -> bool {

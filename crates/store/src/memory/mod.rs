@@ -134,20 +134,8 @@ impl Store for MemoryStore {
         Ok(verdicts)
     }
 
-    fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
-        self.check_going()?;
-        let mut state = lock(&self.state);
-        if !state.owns(flush.shard, flush.epoch, self.now()) {
-            return Ok(Verdict::Stale);
-        }
-        self.counts.write();
-        let fault = state.script.next_flush();
-        if fault.is_none_or(WriteFault::writes) {
-            state.flush(flush);
-        }
-        drop(state);
-        self.tell(fault)?;
-        Ok(Verdict::Durable)
+    fn flush(&mut self, group: &[Flush]) -> Result<Vec<Verdict>, Fault> {
+        group.iter().map(|flush| self.flush_one(flush)).collect()
     }
 
     fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
@@ -195,6 +183,24 @@ impl Store for MemoryStore {
 
     fn counters(&self) -> Counters {
         self.counts.snapshot()
+    }
+}
+
+impl MemoryStore {
+    fn flush_one(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
+        self.check_going()?;
+        let mut state = lock(&self.state);
+        if !state.owns(flush.shard, flush.epoch, self.now()) {
+            return Ok(Verdict::Stale);
+        }
+        self.counts.write();
+        let fault = state.script.next_flush();
+        if fault.is_none_or(WriteFault::writes) {
+            state.flush(flush);
+        }
+        drop(state);
+        self.tell(fault)?;
+        Ok(Verdict::Durable)
     }
 }
 

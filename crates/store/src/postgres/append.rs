@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use abide_kernel::shard::Batch;
 use abide_kernel::{Seq, ShardId};
 
-use super::column::{Id, escape, small};
+use super::column::{Id, escape, shards, small};
 use super::fault::Trouble;
 use super::link::{Live, Value, Work};
 use super::{PostgresStore, letter};
@@ -244,8 +244,6 @@ impl<'a> Columns<'a> {
             with.extend_from_slice(&[&sent.sender as Value<'_>, &sent.body, &consumed.number, &consumed.checksum]);
             with.extend_from_slice(&[&consumed.receiver as Value<'_>, &consumed.sender]);
         }
-        let rows = live.query(if plain { ROWS } else { MESSAGES }, &with).await?;
-        let held = rows.iter().map(|row| Ok(ShardId(row.try_get::<_, i16>(0)? as u16)));
-        held.collect::<Result<_, tokio_postgres::Error>>().map_err(Into::into)
+        shards(&live.query(if plain { ROWS } else { MESSAGES }, &with).await?)
     }
 }

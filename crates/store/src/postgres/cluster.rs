@@ -33,7 +33,10 @@ UNION ALL
 SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
     WHERE process <> $1 AND until > tick.now
 UNION ALL
-SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard";
+SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard
+UNION ALL
+SELECT 'mail', id, 0, NULL, NULL, NULL, NULL FROM shard
+    WHERE owner = $1 AND (SELECT e.number FROM envelope e WHERE e.receiver = shard.id LIMIT 1) IS NOT NULL";
 
 /// The same for those who only look.
 const LOOK: &str = "
@@ -42,7 +45,10 @@ WITH tick AS MATERIALIZED (
 )
 SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
 UNION ALL
-SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard";
+SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard
+UNION ALL
+SELECT 'mail', id, 0, NULL, NULL, NULL, NULL FROM shard
+    WHERE owner = $1 AND (SELECT e.number FROM envelope e WHERE e.receiver = shard.id LIMIT 1) IS NOT NULL";
 
 impl Cluster for PostgresStore {
     fn renew(&mut self, member: &Member, lease: Duration) -> Result<Membership, Fault> {
@@ -108,7 +114,12 @@ fn membership(rows: &[Row]) -> Result<Membership, Trouble> {
     let mut seen = Membership::default();
     for row in rows {
         let text = |column: usize| row.try_get::<_, String>(column).map(unescape);
-        if row.try_get::<_, &str>(0)? == "shard" {
+        let about: &str = row.try_get(0)?;
+        if about == "mail" {
+            seen.mail.push(ShardId(row.try_get::<_, i64>(1)? as u16));
+            continue;
+        }
+        if about == "shard" {
             let owner: Option<String> = row.try_get(3)?;
             seen.shards.push(Owned {
                 shard: ShardId(row.try_get::<_, i64>(1)? as u16),

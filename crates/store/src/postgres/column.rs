@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 use std::error::Error;
 
-use abide_kernel::{RequestId, RunId};
+use abide_kernel::{RequestId, RunId, ShardId};
 use bytes::BytesMut;
+use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
+
+use super::fault::Trouble;
 
 /// A run id in a column.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +46,11 @@ as_uuid!(Request, RequestId);
 /// A shard's number as a column holds it. There are at most 4,096.
 pub(super) fn small(shard: u16) -> i16 {
     i16::try_from(shard).unwrap_or(i16::MAX)
+}
+
+/// Shards from the first column of an answer.
+pub(super) fn shards(rows: &[Row]) -> Result<Vec<ShardId>, Trouble> {
+    rows.iter().map(|row| Ok(ShardId(row.try_get::<_, i16>(0)? as u16))).collect()
 }
 
 /// A text as it is written: PostgreSQL keeps no zero byte.

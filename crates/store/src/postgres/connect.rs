@@ -9,8 +9,9 @@ use std::time::Duration;
 use rustls_tokio_postgres::MakeRustlsConnect;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{AsyncMessage, Config, Connection, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::fault::Trouble;
 use super::link::Live;
@@ -103,22 +104,25 @@ impl Settings {
     /// A connection whose session is set up. The server has not been asked what it is yet. Whoever waits for `heard` is
     /// told of notifications, and of its end.
     pub(super) async fn connect(&self, role: Role, heard: &Arc<Notify>) -> Result<Live, Trouble> {
+        let (client, task) = self.dial(role, heard).await?;
+        Ok(Live::new(client, task))
+    }
+
+    /// A client whose session is set up, and the task that serves it.
+    async fn dial(&self, role: Role, heard: &Arc<Notify>) -> Result<(Client, JoinHandle<()>), Trouble> {
         let unreachable = |error| Trouble::Unreachable("the database cannot be reached".into(), Some(error));
-        let live = match &self.tls {
+        let (client, task) = match &self.tls {
             Some(tls) => {
                 let (client, connection) = self.config.connect(tls.clone()).await.map_err(unreachable)?;
-                Live::new(client, tokio::spawn(listen(connection, heard.clone())))
+                (client, tokio::spawn(listen(connection, heard.clone())))
             }
             None => {
                 let (client, connection) = self.config.connect(NoTls).await.map_err(unreachable)?;
-                Live::new(client, tokio::spawn(listen(connection, heard.clone())))
+                (client, tokio::spawn(listen(connection, heard.clone())))
             }
         };
-        live.batch(&self.session(role)).await.map_err(|trouble| match trouble {
-            Trouble::Sql(error) => unreachable(error),
-            other => other,
-        })?;
-        Ok(live)
+        client.batch_execute(&self.session(role)).await.map_err(unreachable)?;
+        Ok((client, task))
     }
 
     /// Names are looked for in the store's schema only. Every statement is written for the indexes there are: a planner
@@ -226,6 +230,17 @@ where
         }
     }
     heard.notify_one();
+}
+
+/// A plain client with the session of a store's owner, for those who measure what the server can do without a store. It is
+/// served by the runtime of the caller.
+///
+/// # Errors
+/// When the database cannot be reached.
+pub async fn raw_client(url: &PostgresUrl) -> Result<Client, Fault> {
+    let dialled = Settings::of(url)?.dial(Role::Owner, &Arc::default()).await;
+    let (client, _) = dialled.map_err(|trouble| trouble.into_fault("connecting", FaultKind::Refused))?;
+    Ok(client)
 }
 
 fn tls(tls: Tls, root: Option<&Path>) -> Result<Option<MakeRustlsConnect>, Fault> {

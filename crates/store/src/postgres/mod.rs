@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use abide_kernel::{Seq, ShardEpoch, ShardMap, Timestamp};
 
+pub use connect::raw_client;
 pub use open::{is_made, open_read_only};
 pub use reader::PostgresReader;
 pub use tokio_postgres;

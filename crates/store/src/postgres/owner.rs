@@ -79,8 +79,8 @@ impl Store for PostgresStore {
         self.append_group(group)
     }
 
-    fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
-        self.flush_index(flush)
+    fn flush(&mut self, group: &[Flush]) -> Result<Vec<Verdict>, Fault> {
+        self.flush_index(group)
     }
 
     fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {

@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, TransactionBehavi
 use super::fault::{commit_fault, fault};
 use super::read::{ROW_COLUMNS, raw_row};
 use super::shard::ShardRow;
-use super::{SqliteStore, position};
+use super::{Owned, SqliteStore, position};
 use crate::{Fault, Verdict, record};
 
 /// An index row only ever moves its revision forward, and is written whole: its checksum is over all of it.
@@ -26,45 +26,54 @@ ON CONFLICT (id) DO UPDATE SET
 WHERE excluded.rev >= run.rev";
 
 impl SqliteStore {
-    pub(super) fn flush_index(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
+    pub(super) fn flush_index(&mut self, group: &[Flush]) -> Result<Vec<Verdict>, Fault> {
         let doing = |error| fault("writing index rows", error);
-        let owned = self.shards.get(usize::from(flush.shard.0));
-        let Some(owned) = owned.filter(|owned| owned.epoch == flush.epoch && flush.epoch.0 > 0) else {
-            return Ok(Verdict::Stale);
+        let ours = |flush: &Flush| {
+            let owned = self.shards.get(usize::from(flush.shard.0));
+            owned.filter(|owned| owned.epoch == flush.epoch && flush.epoch.0 > 0)
         };
-        self.counts.write();
-        let shard = flush.shard.0;
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing)?;
-        let mut kept = ShardRow::read(&transaction, flush.shard)?;
-        if kept.epoch != flush.epoch {
-            return Ok(Verdict::Stale);
+        if !group.iter().any(|flush| ours(flush).is_some()) {
+            return Ok(vec![Verdict::Stale; group.len()]);
         }
-        kept.watermark = kept.watermark.max(flush.through);
-        (kept.head, kept.last) = (owned.head, owned.last);
-        kept.write(&transaction).map_err(doing)?;
-        upsert(&transaction, shard, &flush.records).map_err(doing)?;
-        for (run, _) in &flush.purged {
-            for gone in ["DELETE FROM run WHERE id = ?1", "DELETE FROM transaction_outcome WHERE run = ?1"] {
-                transaction
-                    .prepare_cached(gone)
-                    .and_then(|mut delete| delete.execute([run.0.to_be_bytes().as_slice()]))
-                    .map_err(doing)?;
+        self.counts.write();
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(doing)?;
+        let mut verdicts = vec![Verdict::Stale; group.len()];
+        for (flush, verdict) in group.iter().zip(&mut verdicts) {
+            let Some(owned) = ours(flush) else { continue };
+            let kept = ShardRow::read(&transaction, flush.shard)?;
+            if kept.epoch == flush.epoch {
+                write(&transaction, flush, kept, owned).map_err(doing)?;
+                *verdict = Verdict::Durable;
             }
         }
-        for (_, head) in flush.compacted.iter().chain(&flush.purged) {
-            erase(&transaction, flush.shard, *head).map_err(doing)?;
-        }
-        // Envelopes that were consumed are of no use: their effects are in rows that are durable.
-        transaction
-            .prepare_cached(
-                "DELETE FROM envelope WHERE receiver = ?1 AND number <=
-                 (SELECT c.number FROM envelope_cursor c WHERE c.receiver = envelope.receiver AND c.sender = envelope.sender)",
-            )
-            .and_then(|mut delete| delete.execute([shard]))
-            .map_err(doing)?;
         transaction.commit().map_err(|error| commit_fault("writing index rows", error))?;
-        Ok(Verdict::Durable)
+        Ok(verdicts)
     }
+}
+
+/// Writes what came with one shard.
+fn write(connection: &Connection, flush: &Flush, mut kept: ShardRow, owned: &Owned) -> rusqlite::Result<()> {
+    let shard = flush.shard.0;
+    kept.watermark = kept.watermark.max(flush.through);
+    (kept.head, kept.last) = (owned.head, owned.last);
+    kept.write(connection)?;
+    upsert(connection, shard, &flush.records)?;
+    for (run, _) in &flush.purged {
+        for gone in ["DELETE FROM run WHERE id = ?1", "DELETE FROM transaction_outcome WHERE run = ?1"] {
+            connection.prepare_cached(gone)?.execute([run.0.to_be_bytes().as_slice()])?;
+        }
+    }
+    for (_, head) in flush.compacted.iter().chain(&flush.purged) {
+        erase(connection, flush.shard, *head)?;
+    }
+    // Envelopes that were consumed are of no use: their effects are in rows that are durable.
+    connection
+        .prepare_cached(
+            "DELETE FROM envelope WHERE receiver = ?1 AND number <=
+             (SELECT c.number FROM envelope_cursor c WHERE c.receiver = envelope.receiver AND c.sender = envelope.sender)",
+        )?
+        .execute([shard])?;
+    Ok(())
 }
 
 fn upsert(connection: &Connection, shard: u16, records: &[Record]) -> rusqlite::Result<()> {

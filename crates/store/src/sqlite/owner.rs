@@ -161,10 +161,10 @@ impl Store for SqliteStore {
         self.heed_commit(verdicts)
     }
 
-    fn flush(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
+    fn flush(&mut self, group: &[Flush]) -> Result<Vec<Verdict>, Fault> {
         self.check_going()?;
-        let verdict = self.flush_index(flush);
-        self.heed_commit(verdict)
+        let verdicts = self.flush_index(group);
+        self.heed_commit(verdicts)
     }
 
     fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {

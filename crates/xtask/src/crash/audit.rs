@@ -31,10 +31,14 @@ struct Folded {
     dedup: Vec<String>,
 }
 
-/// Folds the whole journal and compares.
+/// Folds the whole journal of a file and compares.
 pub(crate) fn audit(store: &Path, ledger: &Ledger) -> Result<Found> {
-    let mut reader = open_read_only(store).context("opening the store to audit it")?;
-    let folded = fold(&mut reader)?;
+    audit_with(&mut open_read_only(store).context("opening the store to audit it")?, ledger)
+}
+
+/// The same of any store.
+pub(crate) fn audit_with(reader: &mut dyn Reader, ledger: &Ledger) -> Result<Found> {
+    let folded = fold(reader)?;
     let mut found = Found::default();
     for run in ledger.started.keys() {
         if !folded.contains_key(run) {

@@ -15,6 +15,8 @@ pub(crate) struct Ledger {
     pub(crate) ended: BTreeMap<String, String>,
     /// Runs whose cancellation was acknowledged.
     pub(crate) cancelled: BTreeMap<String, ()>,
+    /// Calls of what must not happen twice, by run.
+    pub(crate) calls: BTreeMap<String, u64>,
     /// Why processes said that they can not go on.
     pub(crate) closed: Vec<String>,
     /// Acknowledgements on stores that are done with.
@@ -45,6 +47,13 @@ impl Ledger {
                     self.problems.push(format!("{run} ended twice, differently"));
                 }
             }
+            ["called", run, "."] => {
+                let calls = self.calls.entry((*run).to_owned()).or_default();
+                *calls += 1;
+                if *calls == 2 {
+                    self.problems.push(format!("{run} did twice what must not happen twice"));
+                }
+            }
             ["closed", reason, "."] => self.closed.push((*reason).to_owned()),
             ["cancelled", run, "."] => {
                 self.cancelled.insert((*run).to_owned(), ());
@@ -56,6 +65,11 @@ impl Ledger {
     /// How many acknowledgements were noted.
     pub(crate) fn acknowledged(&self) -> usize {
         self.before + self.started.len() + self.signals.len() + self.ended.len() + self.cancelled.len()
+    }
+
+    /// Runs that did twice what must not happen twice.
+    pub(crate) fn called_twice(&self) -> u64 {
+        self.calls.values().filter(|calls| **calls > 1).count() as u64
     }
 
     /// Begins anew for another store; what was counted stays.

@@ -16,9 +16,11 @@ mod full_disk;
 mod image;
 mod io_errors;
 mod kills;
+mod nodes;
 mod pauses;
 mod power;
 mod slow_disk;
+pub(crate) mod transactions;
 mod two_processes;
 mod views;
 
@@ -33,8 +35,14 @@ pub(crate) struct Options {
     /// How often the process is killed.
     #[arg(long, default_value_t = 50)]
     cycles: u64,
-    /// Shards of the store.
-    #[arg(long, default_value_t = 1)]
+    /// What the process keeps its facts in: a file, or a PostgreSQL server that lives only for this, with several nodes.
+    #[arg(long, value_parser = ["sqlite", "postgres"], default_value = "sqlite")]
+    store: String,
+    /// With --store postgres: how many nodes share it.
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// Shards of the store; 1 in a file and 64 in a database, unless it is said otherwise.
+    #[arg(long, default_value_t = 1, default_value_if("store", "postgres", "64"))]
     shards: u16,
     /// Where chance comes from; the same seed kills at the same points.
     #[arg(long, default_value_t = 1)]
@@ -72,6 +80,9 @@ pub(crate) struct Options {
     /// Start a second process on the same file, with and without the lock of the first.
     #[arg(long, group = "fault")]
     two_processes: bool,
+    /// Kill it around the commits of transactions of the users' own.
+    #[arg(long, group = "fault")]
+    transactions: bool,
     /// With --bit-flips: only in every n-th byte.
     #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
@@ -79,6 +90,8 @@ pub(crate) struct Options {
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
     match options {
+        Options { transactions: true, .. } => transactions::perform(options),
+        Options { store, .. } if store == "postgres" => nodes::perform(options),
         Options { power_cuts: Some(cuts), .. } => power::perform(options, *cuts),
         Options { io_errors: true, .. } => io_errors::perform(options),
         Options { bit_flips: true, .. } => bit_flips::perform(options),
@@ -91,7 +104,8 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
     }
 }
 
-/// What every check of the project does of this: a few power cuts where they can be made, and a sample of bit flips.
+/// What every check of the project does of this: a few power cuts where they can be made, a sample of bit flips, and a few
+/// faults of several nodes.
 pub(crate) fn perform_shortly(root: &Path) -> Result<()> {
     let default = || -> Result<Options> {
         let command = Options::augment_args(clap::Command::new("crash"));
@@ -102,8 +116,11 @@ pub(crate) fn perform_shortly(root: &Path) -> Result<()> {
         Ok(()) => power::perform(&default()?, POWER_CUTS)?,
         Err(error) => eprintln!("xtask: power cuts are SKIPPED, they cannot be made here: {error:#}"),
     }
-    bit_flips::perform(&Options { every: BYTES_PER_FLIP, ..default()? })
+    bit_flips::perform(&Options { every: BYTES_PER_FLIP, ..default()? })?;
+    nodes::perform(&Options { cycles: NODE_CYCLES, shards: NODE_SHARDS, ..default()? })
 }
 
 const POWER_CUTS: u64 = 5;
 const BYTES_PER_FLIP: usize = 131;
+const NODE_CYCLES: u64 = 3;
+const NODE_SHARDS: u16 = 64;

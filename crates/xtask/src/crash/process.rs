@@ -38,8 +38,20 @@ pub(crate) struct Plan {
     pub(crate) point: Option<(String, u64)>,
     /// How long its claims last.
     pub(crate) lease_ms: Option<u64>,
+    /// The database that it shares with others, in place of the file.
+    pub(crate) shared: Option<Shared>,
     /// The tool it runs under, with arguments.
     pub(crate) under: Vec<OsString>,
+}
+
+/// How a process is one node of several.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) url: String,
+    /// Its name, which no other life has.
+    pub(crate) node: String,
+    /// How long it is believed to live.
+    pub(crate) lease_ms: u64,
 }
 
 impl Plan {
@@ -53,6 +65,7 @@ impl Plan {
             sabotage: options.sabotage.clone(),
             point: None,
             lease_ms: None,
+            shared: None,
             under: Vec::new(),
         }
     }
@@ -73,8 +86,20 @@ impl Plan {
             }
             None => Command::new(me),
         };
-        command.arg("crash-worker").arg("--store").arg(&self.store).arg("--seed").arg(self.seed.to_string());
-        command.arg("--shards").arg(self.shards.to_string()).arg("--durability").arg(&self.durability);
+        command.args([
+            "crash-worker",
+            "--seed",
+            &self.seed.to_string(),
+            "--shards",
+            &self.shards.to_string(),
+            "--store",
+        ]);
+        match &self.shared {
+            None => drop(command.arg(format!("sqlite:{}?durability={}", self.store.display(), self.durability))),
+            Some(Shared { url, node, lease_ms }) => {
+                command.arg(url).args(["--node", node, "--node-lease-ms", &lease_ms.to_string()]);
+            }
+        }
         if let Some((point, count)) = &self.point {
             command.arg("--point").arg(point).arg("--count").arg(count.to_string());
         }

@@ -48,8 +48,12 @@ pub(crate) fn tell(ledger: &Ledger, particular: Value) -> Result<()> {
         told.extend(particular);
     }
     println!("{told}");
-    let wrong =
-        ledger.lost + ledger.terminal_twice + ledger.lease_overlaps + ledger.rebuild_mismatches + ledger.unfinished;
+    let wrong = ledger.lost
+        + ledger.terminal_twice
+        + ledger.lease_overlaps
+        + ledger.rebuild_mismatches
+        + ledger.unfinished
+        + ledger.called_twice();
     ensure!(wrong == 0, "{wrong} things are not as they were promised");
     ensure!(ledger.acknowledged() > 0, "nothing was acknowledged, so nothing was shown");
     Ok(())

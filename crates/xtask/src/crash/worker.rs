@@ -1,7 +1,6 @@
 //! The process that is killed: it opens the store, makes load, and writes a line for every acknowledgement.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,13 +9,14 @@ use abide_runtime::points;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::{audit, workload};
+use super::{audit, nodes, workload};
 
 /// What the process is told.
 #[derive(Args)]
 pub(crate) struct Options {
+    /// The URL of the store.
     #[arg(long)]
-    store: PathBuf,
+    store: String,
     #[arg(long)]
     seed: u64,
     #[arg(long)]
@@ -36,14 +36,20 @@ pub(crate) struct Options {
     /// Make so many runs that fill the log, then stop.
     #[arg(long)]
     large: Option<u64>,
-    #[arg(long, default_value = "full")]
-    durability: String,
     #[arg(long)]
     lease_ms: Option<u64>,
+    /// The name of this node of several. What it asks for in vain, because another or the database is away, it gives up, and
+    /// goes on with something else.
+    #[arg(long, requires = "node_lease_ms")]
+    node: Option<String>,
+    #[arg(long)]
+    node_lease_ms: Option<u64>,
 }
 
 /// Tasks that make load at once.
-const LOADERS: u64 = 12;
+pub(super) const LOADERS: u64 = 12;
+/// The kind of run that does what must not happen twice. After a crash somebody has to say what became of it.
+pub(super) const ONCE: u8 = 10;
 /// What a large run carries: two dozen of them fill the log.
 const LARGE_BYTES: usize = 100 * 1024;
 
@@ -64,10 +70,13 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
 }
 
 async fn serve(options: &Options) -> Result<()> {
-    let url = format!("sqlite:{}?durability={}", options.store.display(), options.durability);
-    let mut engine = Engine::open(&url);
+    let notes = Notes::default();
+    let mut engine = Engine::open(&options.store);
     if let Some(lease_ms) = options.lease_ms {
         engine = engine.lease(Duration::from_millis(lease_ms));
+    }
+    if let (Some(node), Some(lease_ms)) = (&options.node, options.node_lease_ms) {
+        engine = engine.node(node).node_lease(Duration::from_millis(lease_ms));
     }
     let engine = engine
         .register(workload::plain())
@@ -77,6 +86,7 @@ async fn serve(options: &Options) -> Result<()> {
         .register(workload::parent())
         .register(workload::flaky())
         .register(workload::large())
+        .register(workload::once(notes.clone()))
         .queue("default", 32)
         .shards(options.shards)
         .flush_after(200)
@@ -89,8 +99,8 @@ async fn serve(options: &Options) -> Result<()> {
         engine.stop(Duration::from_secs(10)).await;
         return Ok(());
     }
-    let notes = Notes::default();
     let loaded = match (options.few, options.large) {
+        _ if options.node.is_some() => nodes::load_for_ever(&client, &notes, options.seed).await,
         (Some(runs), _) => few(&client, &notes, options.seed, runs).await,
         (None, Some(runs)) => large(&client, &notes, runs).await,
         (None, None) => load_for_ever(&client, &notes, options.seed).await,
@@ -147,10 +157,10 @@ async fn large(client: &Client, notes: &Notes, runs: u64) -> Result<()> {
 
 /// Lines to the one outside, whole or not at all.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<()>>);
+pub(super) struct Notes(Arc<Mutex<()>>);
 
 impl Notes {
-    fn write(&self, words: &[&str]) {
+    pub(super) fn write(&self, words: &[&str]) {
         let _held = self.0.lock();
         let line = format!("{}\t.\n", words.join("\t"));
         let mut out = std::io::stdout().lock();
@@ -162,6 +172,11 @@ impl Notes {
 /// One run by chance, from its start to its end.
 async fn load(client: &Client, notes: &Notes, chance: &mut fastrand::Rng) -> Result<()> {
     let kind = chance.u8(0..10);
+    load_kind(client, notes, chance, kind).await
+}
+
+/// One run of a kind.
+pub(super) async fn load_kind(client: &Client, notes: &Notes, chance: &mut fastrand::Rng, kind: u8) -> Result<()> {
     let run = match kind {
         0..=2 => client.start("plain", &0u32).await?,
         3 => client.start("long", &0u32).await?,
@@ -173,11 +188,12 @@ async fn load(client: &Client, notes: &Notes, chance: &mut fastrand::Rng) -> Res
             let start = client.start("plain", &0u32).key(&key).on_conflict(OnConflict::Reuse).concurrency(&key, 1);
             start.occupied(StatusSet::OPEN).await?
         }
+        ONCE => client.start("once", &0u32).await?,
         _ => client.start("signalled", &Vec::<u32>::new()).await?,
     };
     let id = run.id().to_string();
     notes.write(&["started", &id]);
-    if kind >= 8 {
+    if matches!(kind, 8 | 9) {
         signal(&run, notes, &id, 1).await?;
         if chance.u8(0..8) == 0 {
             match run.cancel("by chance").await {
@@ -193,7 +209,7 @@ async fn load(client: &Client, notes: &Notes, chance: &mut fastrand::Rng) -> Res
 }
 
 /// Waits for the end of a run.
-async fn end(run: &RunHandle, notes: &Notes, id: &str) -> Result<()> {
+pub(super) async fn end(run: &RunHandle, notes: &Notes, id: &str) -> Result<()> {
     let _ = run.result::<serde_json::Value>().await;
     let shown = run.show().await?;
     anyhow::ensure!(shown.end.is_some(), "the engine has closed: {id} was waited for and is {}", shown.status());
@@ -214,7 +230,7 @@ async fn signal(run: &RunHandle, notes: &Notes, id: &str, number: u32) -> Result
 }
 
 /// Gives runs of earlier lives the signals they may still wait for, now or when the step that executes has ended.
-async fn feed(client: &Client) -> Result<()> {
+pub(super) async fn feed(client: &Client) -> Result<()> {
     let mut filter = Filter::default();
     filter.workflow = Some("signalled".into());
     filter.statuses = Status::ALL.into_iter().filter(|status| !status.is_terminal()).collect();
@@ -238,6 +254,7 @@ async fn drain(client: &Client) -> Result<()> {
     filter.statuses = Status::ALL.into_iter().filter(|status| !status.is_terminal()).collect();
     loop {
         feed(client).await?;
+        nodes::settle_doubts(client).await?;
         let open = client.list(&filter, &Page { most: 1, before: None }).await?;
         let Some(first) = open.first() else { return Ok(()) };
         let ended = client.run(first.run);

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use abide::{Join, Machine, RetryPolicy, StepError, await_signal, child, done, next, replay, sleep, spawn, stop};
+use abide::{
+    Control, FnCtx, Function, Join, Machine, RetryPolicy, StepError, await_signal, child, done, next, replay, sleep,
+    spawn, stop,
+};
+
+use super::worker::Notes;
 
 /// Five plain steps.
 pub(crate) fn plain() -> Machine<u32> {
@@ -80,4 +85,21 @@ pub(crate) fn flaky() -> Machine<u32> {
                 if ctx.retries() < 1 { Ok(replay(n, Duration::from_millis(1))) } else { Ok(done(&n)) }
             },
         )
+}
+
+/// Does what must not happen twice; each time that it does, somebody outside is told.
+pub(crate) fn once(notes: Notes) -> Function {
+    Function::new("once", move |ctx: FnCtx, n: u32| {
+        let notes = notes.clone();
+        async move {
+            let run = ctx.run_id().to_string();
+            let wired = ctx.effect("wire", async |_| {
+                notes.write(&["called", &run]);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                Ok::<_, StepError>(n + 1)
+            });
+            wired.unsafe_once().await
+        }
+    })
+    .control(Control::allow().named("wire"))
 }

@@ -1,29 +1,29 @@
-//! The limit: the same rows written raw by one thread, with the same settings into the same table.
+//! Rows into SQLite, without an engine.
 
 use std::path::Path;
-use std::time::Instant;
 
 use abide_store::Durability;
 use abide_store::sqlite::raw_journal;
-use hdrhistogram::Histogram;
 use rusqlite::Connection;
 
-/// A raw journal in a file of its own.
-pub(crate) struct Limit {
+use super::Raw;
+
+pub(super) struct Rows {
     connection: Connection,
     next: i64,
     facts: String,
 }
 
-impl Limit {
-    /// Rows will carry `row_bytes` bytes of facts.
-    pub(crate) fn open(path: &Path, row_bytes: usize) -> anyhow::Result<Self> {
+impl Rows {
+    pub(super) fn open(path: &Path, row_bytes: usize) -> anyhow::Result<Self> {
         let connection = raw_journal(path, Durability::Full)?;
-        Ok(Self { connection, next: 1, facts: "x".repeat(row_bytes) })
+        let last: i64 = connection.query_row("SELECT coalesce(max(position), 0) FROM journal", [], |row| row.get(0))?;
+        Ok(Self { connection, next: last + 1, facts: "x".repeat(row_bytes) })
     }
+}
 
-    /// Writes `rows` rows in one durable commit.
-    pub(crate) fn commit(&mut self, rows: usize) -> anyhow::Result<()> {
+impl Raw for Rows {
+    fn commit(&mut self, rows: usize) -> anyhow::Result<()> {
         let transaction = self.connection.transaction()?;
         let mut left = rows;
         while left > 0 {
@@ -47,30 +47,5 @@ impl Limit {
         }
         transaction.commit()?;
         Ok(())
-    }
-
-    /// Rows per second for `rows` rows in batches of `batch`.
-    pub(crate) fn rows_per_s(&mut self, rows: usize, batch: usize) -> anyhow::Result<f64> {
-        let began = Instant::now();
-        let mut left = rows;
-        while left > 0 {
-            let now = batch.min(left);
-            self.commit(now)?;
-            left -= now;
-        }
-        Ok(rows as f64 / began.elapsed().as_secs_f64())
-    }
-
-    /// The time of `commits` commits of one row, one after the other, in microseconds, `times` times.
-    pub(crate) fn commits_in_a_row(&mut self, times: usize, commits: usize) -> anyhow::Result<Histogram<u64>> {
-        let mut raw = Histogram::new(3)?;
-        for _ in 0..times {
-            let began = Instant::now();
-            for _ in 0..commits {
-                self.commit(1)?;
-            }
-            raw.record(began.elapsed().as_micros() as u64)?;
-        }
-        Ok(raw)
     }
 }

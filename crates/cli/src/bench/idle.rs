@@ -1,0 +1,75 @@
+//! `abide bench idle`: what several nodes ask of a database when none has anything to do.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use serde_json::json;
+
+use super::fleet::Fleet;
+use super::ground::Ground;
+use super::load::{Load, Work};
+use super::report::Report;
+
+/// Nodes with parked runs and nothing to do: the statements that the server counts meanwhile.
+///
+/// The server must have loaded pg_stat_statements. `other_statements` are those that are no renewals of leases.
+#[derive(Debug, Args)]
+pub(crate) struct Idle {
+    /// How many runs are parked, on all nodes together.
+    #[arg(long, default_value_t = 10_000)]
+    runs: usize,
+    /// Nodes that share the database, each a process of its own.
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// How long they are watched.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs in flight at once while the store is filled.
+const IN_FLIGHT: usize = 256;
+/// How long the nodes may still be busy with what was parked last: index rows are written a moment after.
+const SETTLING: Duration = Duration::from_secs(2);
+
+impl Idle {
+    pub(crate) fn measure(&self, store: &str) -> anyhow::Result<()> {
+        let ground = Ground::of(store, None)?;
+        let Ground::Database(database) = &ground else {
+            bail!("nodes share a database: give one, --store postgres://…");
+        };
+        let shards = ground.shards();
+        let load = Load { workflow: "parked", runs: self.runs, steps: 1, in_flight: IN_FLIGHT, shards };
+        let plot = ground.fresh("idle")?;
+        let mut fleet = Fleet::many(&plot.url, &load, self.nodes)?;
+        fleet.drive(&load, Work::Park(self.runs))?;
+        std::thread::sleep(SETTLING);
+        let counting = database.count_statements()?;
+        std::thread::sleep(Duration::from_secs(self.seconds));
+        let statements = counting.end()?;
+        fleet.stop();
+        let mut report = Report::default();
+        let (renewals, others): (Vec<_>, Vec<_>) = statements.into_iter().partition(|(sql, _)| is_renewal(sql));
+        for (sql, calls) in &others {
+            eprintln!("{calls} times: {sql}");
+        }
+        let sum = |counted: &[(String, i64)]| counted.iter().map(|(_, calls)| *calls as f64).sum();
+        report.add("renewals", sum(&renewals));
+        report.add("other_statements", sum(&others));
+        let settings = [
+            ("bench", json!("idle")),
+            ("runs", json!(self.runs)),
+            ("nodes", json!(self.nodes)),
+            ("seconds", json!(self.seconds)),
+        ];
+        report.print(self.json, &settings);
+        Ok(())
+    }
+}
+
+fn is_renewal(sql: &str) -> bool {
+    sql.contains("INSERT INTO node ")
+}
