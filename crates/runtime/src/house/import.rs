@@ -195,7 +195,7 @@ fn index(house: &mut House, id: ShardId, end: Seq) -> Result<(), HouseError> {
             && let Some(mut flush) = shard.flush()
         {
             flush.through = flush.through.min(after);
-            if house.store.flush(&flush)? == Verdict::Stale {
+            if house.store.flush(&[flush])? != [Verdict::Durable] {
                 return Err(HouseError::Disturbed);
             }
             shard.flushed();
