@@ -11,7 +11,7 @@ use abide_kernel::{
     Concurrency, ErrorInfo, OnConflict, Payload, Refusal, RequestId, RunId, ShardEpoch, Slot, StartSpec, StatusSet,
     Str, Timestamp, UniqueKey,
 };
-use abide_store::intake::{Answered, Asked, HOST};
+use abide_store::intake::{Answered, Asked, HOST, Started};
 use abide_store::{Fault, Intake, Verdict};
 use serde::Deserialize;
 
@@ -21,8 +21,14 @@ use crate::driver::Shared;
 const AT_ONCE: usize = 256;
 /// How long it is left alone after something went wrong.
 const AGAIN: Duration = Duration::from_millis(250);
-/// How often the tables are looked after.
+/// How often the tables are looked after, and how soon again when that failed.
 const UPKEEP: Duration = Duration::from_secs(6 * 3_600);
+const UPKEEP_AGAIN: Duration = Duration::from_secs(60);
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// So many without an answer end a round.
+const LATER_MAX: usize = 10_000;
+const ACCEPTED: &str = "accepted";
 
 /// What a start is asked with.
 #[derive(Deserialize)]
@@ -61,22 +67,35 @@ struct Cancelling {
 
 /// Takes in until the engine stops.
 pub(crate) fn take_in(shared: &Arc<Shared>, mut intake: Box<dyn Intake>) {
-    let mut kept: Option<(ShardEpoch, Instant)> = None;
+    let mut upkeep: Option<(ShardEpoch, Instant)> = None;
     while !shared.is_stopping() {
-        let Some(epoch) = shared.hosts() else {
-            // Rung when the shard is taken, or the engine stops.
-            intake.wait(None);
-            continue;
-        };
-        if kept.is_none_or(|(known, at)| known != epoch || at.elapsed() >= UPKEEP) {
-            if let Err(fault) = intake.upkeep(epoch) {
-                tracing::warn!(%fault, "the tables could not be looked after; it is tried again later");
+        let epoch = match shared.hosts() {
+            Hosting::Here(epoch) => epoch,
+            // Its lease may be renewed at any moment, and nobody says so.
+            Hosting::Perhaps => {
+                intake.wait(Some(AGAIN));
+                continue;
             }
-            kept = Some((epoch, Instant::now()));
+            // Rung when the shard is taken, or the engine stops.
+            Hosting::Elsewhere => {
+                intake.wait(None);
+                continue;
+            }
+        };
+        let due = upkeep.is_none_or(|(known, at)| known != epoch || at <= Instant::now());
+        if due {
+            let next = match intake.upkeep(epoch) {
+                Ok(()) => UPKEEP,
+                Err(fault) => {
+                    tracing::warn!(%fault, "the tables could not be looked after; it is tried again soon");
+                    UPKEEP_AGAIN
+                }
+            };
+            upkeep = Some((epoch, Instant::now() + next));
         }
+        let rest = upkeep.map_or(UPKEEP, |(_, at)| at.saturating_duration_since(Instant::now()));
         match round(shared, intake.as_mut(), epoch) {
-            Ok(Took::All) => intake.wait(Some(UPKEEP)),
-            Ok(Took::Some) => {}
+            Ok(Took::All) => intake.wait(Some(rest)),
             Ok(Took::Later) => intake.wait(Some(AGAIN)),
             Err(fault) => {
                 tracing::warn!(%fault, "what was asked by SQL could not be taken in; it is tried again");
@@ -90,29 +109,34 @@ pub(crate) fn take_in(shared: &Arc<Shared>, mut intake: Box<dyn Intake>) {
 enum Took {
     /// Nothing.
     All,
-    /// Perhaps something.
-    Some,
     /// Something that has no answer yet.
     Later,
 }
 
+/// Takes in everything there is. What cannot be answered yet is passed over, so that it holds nothing else up.
 fn round(shared: &Arc<Shared>, intake: &mut dyn Intake, epoch: ShardEpoch) -> Result<Took, Fault> {
-    let asked = intake.read(AT_ONCE)?;
-    if asked.is_empty() {
-        return Ok(Took::All);
+    let mut later: Vec<RequestId> = Vec::new();
+    while later.len() < LATER_MAX && !shared.is_stopping() {
+        let asked = intake.read(AT_ONCE, &later)?;
+        if asked.is_empty() {
+            if later.is_empty() {
+                intake.is_through();
+                return Ok(Took::All);
+            }
+            return Ok(Took::Later);
+        }
+        let mut taking = Taking { shared, answers: Vec::with_capacity(asked.len()), given: Vec::new() };
+        for one in &asked {
+            taking.take(intake, one)?;
+        }
+        taking.give();
+        let answers = taking.answers;
+        later.extend(asked.iter().map(|one| one.request).filter(|id| answers.iter().all(|one| one.request != *id)));
+        if !answers.is_empty() && intake.answer(epoch, &answers)? == Verdict::Stale {
+            return Ok(Took::Later);
+        }
     }
-    let mut taking = Taking { shared, answers: Vec::with_capacity(asked.len()), given: Vec::new() };
-    for one in &asked {
-        taking.take(intake, one)?;
-    }
-    taking.give();
-    let answers = taking.answers;
-    let all = answers.len() == asked.len();
-    let verdict = intake.answer(epoch, &answers, all)?;
-    Ok(match verdict {
-        Verdict::Durable if all => Took::Some,
-        Verdict::Durable | Verdict::Stale => Took::Later,
-    })
+    Ok(Took::Later)
 }
 
 /// A round that is under way.
@@ -124,15 +148,16 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Makes a command of what was asked, or says why there is none.
+    /// Makes a command of what was asked, or says why there is none. One about a run whose start has no answer waits too.
     fn take(&mut self, intake: &mut dyn Intake, asked: &Asked) -> Result<(), Fault> {
         let request = asked.request;
         let about = match named_run(asked) {
             Ok(None) => None,
             Ok(Some(Named::Run(run))) => Some(run),
             Ok(Some(Named::Started(by))) => match self.started(intake, by)? {
-                Some(run) => Some(run),
-                None => {
+                Started::Run(run) => Some(run),
+                Started::Waiting => return Ok(()),
+                Started::Nothing => {
                     let found = format!("expected a request that started a run, found {by}");
                     self.answers.push(refused(request, None, "not_found", found));
                     return Ok(());
@@ -150,26 +175,50 @@ impl Taking<'_> {
         Ok(())
     }
 
-    /// The run that a request before this one started.
-    fn started(&mut self, intake: &mut dyn Intake, by: RequestId) -> Result<Option<RunId>, Fault> {
-        if self.given.iter().any(|(request, ..)| *request == by) {
+    /// What is known of a start that was asked for before this.
+    fn started(&mut self, intake: &mut dyn Intake, by: RequestId) -> Result<Started, Fault> {
+        let asked = |given: &(RequestId, Option<RunId>, Slot, Command)| given.0 == by;
+        if let Some((_, _, _, command)) = self.given.iter().find(|given| asked(given)) {
+            if !matches!(command, Command::Start { .. }) {
+                return Ok(Started::Nothing);
+            }
             self.give();
+            let answer = self.answers.iter().find(|answer| answer.request == by);
+            return Ok(match answer {
+                Some(Answered { run: Some(run), code, .. }) if code == ACCEPTED => Started::Run(*run),
+                Some(_) => Started::Nothing,
+                None => Started::Waiting,
+            });
         }
+        // What was answered in this round is not written yet.
         match self.answers.iter().find(|answer| answer.request == by) {
-            Some(answer) => Ok(answer.run),
-            None => intake.started(by),
+            Some(answer) if answer.code != ACCEPTED => Ok(Started::Nothing),
+            Some(Answered { run: Some(run), .. }) => Ok(Started::Run(*run)),
+            _ => intake.started(by),
         }
     }
 
-    /// Gives the commands that were gathered, and notes their answers. What has none is taken in again.
+    /// Gives the commands that were gathered, and notes their answers. What has none in time is taken in again.
     fn give(&mut self) {
-        let given = std::mem::take(&mut self.given);
-        let commands = given.iter().map(|(_, _, slot, command)| (*slot, command.clone())).collect();
-        let asking = self.shared.ask_many(commands);
-        let Ok(answers) = self.shared.handle.block_on(asking) else { return };
-        for ((request, about, ..), answer) in given.into_iter().zip(answers) {
-            self.answers.extend(answered(request, about, answer));
-        }
+        let asking: Vec<_> = std::mem::take(&mut self.given)
+            .into_iter()
+            .map(|(request, about, slot, command)| (request, about, self.shared.ask(slot, command)))
+            .collect();
+        let shared = self.shared;
+        let answers = &mut self.answers;
+        shared.handle.block_on(async {
+            let patience = tokio::time::Instant::now() + PATIENCE;
+            for (request, about, answer) in asking {
+                let answer = async { tokio::time::timeout_at(patience, answer).await };
+                let answer = tokio::select! {
+                    answer = answer => answer,
+                    () = shared.stopped.notified() => return,
+                };
+                if let Ok(Ok(answer)) = answer {
+                    answers.extend(answered(request, about, answer));
+                }
+            }
+        });
     }
 }
 
@@ -202,9 +251,11 @@ fn command(shared: &Shared, asked: &Asked, about: Option<RunId>) -> Result<(Slot
             let starting: Starting = serde_json::from_str(&asked.asked).map_err(invalid)?;
             let version = starting.version;
             let mut spec = spec(starting, payload);
-            shared.programs.plan(&mut spec, version).map_err(|hint| {
-                ("unknown_workflow", format!("workflow {:?} is not registered here; {hint}", &*spec.workflow))
-            })?;
+            if shared.programs.plan(&mut spec, version).is_err() {
+                // A host before this one may have known it, and started it.
+                let run = spec.run_id(request);
+                return Ok((run.slot(), Command::Show { run }));
+            }
             Ok((spec.admission_slot(request), Command::Start { request, spec: Box::new(spec) }))
         }
         "signal" => {
@@ -239,13 +290,18 @@ fn spec(starting: Starting, input: Payload) -> StartSpec {
 
 /// The answer as it is noted; nothing when nobody knows, or nobody is there to decide.
 fn answered(request: RequestId, about: Option<RunId>, answer: Answer) -> Option<Answered> {
-    let accepted = |run| Answered { request, run, code: "accepted".into(), message: None };
+    let accepted = |run| Answered { request, run, code: ACCEPTED.into(), message: None };
     Some(match answer {
         Answer::Started(StartAnswer::Created(run) | StartAnswer::Reused(run)) => accepted(Some(run)),
         Answer::Started(StartAnswer::Rejected { by, reason }) => {
             refused(request, Some(by), reason.name(), format!("the key is taken by {by}"))
         }
-        Answer::Refused(Refusal::Unknown | Refusal::Closed { .. }) => return None,
+        Answer::Refused(refusal) if refusal.may_retry() => return None,
+        Answer::Run(run, _) => accepted(Some(run.id)),
+        Answer::Refused(Refusal::NotFound { .. }) if about.is_none() => {
+            let known = "the node that takes in what is asked by SQL has no workflow of that name and version";
+            refused(request, None, "unknown_workflow", known.into())
+        }
         Answer::Refused(refusal) => refused(request, about, refusal.code(), refusal.to_string()),
         _ => accepted(about),
     })
@@ -255,15 +311,25 @@ fn refused(request: RequestId, run: Option<RunId>, code: &str, message: String) 
     Answered { request, run, code: code.into(), message: Some(message) }
 }
 
+/// Whether this node takes in.
+enum Hosting {
+    /// Under this ownership.
+    Here(ShardEpoch),
+    /// It has the shard, and no lease that lasts.
+    Perhaps,
+    Elsewhere,
+}
+
 impl Shared {
-    /// Under which ownership this node takes in, if it does.
-    fn hosts(&self) -> Option<ShardEpoch> {
+    fn hosts(&self) -> Hosting {
         let now = self.now();
         let mut core = self.core.lock();
-        if !core.serves(now, HOST) || core.closed.is_some() {
-            return None;
+        let serves = core.serves(now, HOST) && core.closed.is_none();
+        match core.at(HOST).map(|shard| shard.epoch()) {
+            Some(epoch) if serves => Hosting::Here(epoch),
+            Some(_) => Hosting::Perhaps,
+            None => Hosting::Elsewhere,
         }
-        core.at(HOST).map(|shard| shard.epoch())
     }
 }
 

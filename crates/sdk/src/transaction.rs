@@ -145,11 +145,12 @@ where
     };
     let Some(place) = link.place(call.key()) else { return Err(stale()) };
     let recorded = async |tx| text(&work(tx).await.map_err(Into::into)?);
-    let ended = pool.run(&place, abide_runtime::points::reach, recorded).await;
+    let wanted = || !link.is_cancelled();
+    let ended = pool.run(&place, abide_runtime::points::reach, wanted, recorded).await;
     abide_runtime::points::reach("transaction-returned");
     match ended.map_err(refused)? {
         Ended::Failed(error) => Err(error),
-        Ended::As(transacted) => outcome(transacted, call, None),
+        Ended::As(transacted) => outcome(transacted, None),
     }
 }
 
@@ -166,31 +167,24 @@ where
     }
     let Some(place) = link.place(call.key()) else { return Err(stale()) };
     let failed: Arc<Mutex<Option<StepError>>> = Arc::default();
-    let (failing, mut work) = (failed.clone(), Some(work));
+    let (failing, mut work, going) = (failed.clone(), Some(work), link.clone());
     let once = move |connection: &dyn Any| {
+        // It may have waited for its turn for long.
+        if going.is_cancelled() {
+            return None;
+        }
         let connection = connection.downcast_ref::<Connection>()?;
         let done = work.take()?(connection).map_err(Into::into).and_then(|value| text(&value));
         done.map_err(|error| *failing.lock() = Some(error)).ok()
     };
     let transacted = link.transact(place, SHORT, once).await;
     abide_runtime::points::reach("transaction-returned");
-    outcome(transacted.map_err(refused)?, call, failed.lock().take())
+    outcome(transacted.map_err(refused)?, failed.lock().take())
 }
 
-fn outcome<T: DeserializeOwned>(
-    transacted: Transacted,
-    call: &Call,
-    failed: Option<StepError>,
-) -> Result<T, StepError> {
+fn outcome<T: DeserializeOwned>(transacted: Transacted, failed: Option<StepError>) -> Result<T, StepError> {
     match transacted {
-        Transacted::Outcome(text) => serde_json::from_str(&text).map_err(|error| {
-            let message = format!(
-                "the outcome of {:?} that was committed does not decode as {}: {error}",
-                call.key(),
-                std::any::type_name::<T>()
-            );
-            StepError::new(message).code("undecodable").terminal()
-        }),
+        Transacted::Outcome(text) => read(&text),
         Transacted::Undone => Err(failed.unwrap_or_else(|| StepError::new("the transaction was undone"))),
         Transacted::Stale => Err(stale()),
         Transacted::Late => {
@@ -207,9 +201,20 @@ fn outcome<T: DeserializeOwned>(
 }
 
 /// A value as it is kept beside what was done.
-fn text<T: Serialize>(value: &T) -> Result<String, StepError> {
+fn text<T: Serialize + DeserializeOwned>(value: &T) -> Result<String, StepError> {
     let payload = encode("the transaction's outcome", value).map_err(StepError::of)?;
-    serde_json::to_string(&payload).map_err(StepError::from)
+    let text = serde_json::to_string(&payload).map_err(StepError::from)?;
+    // What could not be read back would be known too late: after the commit.
+    read::<T>(&text)?;
+    Ok(text)
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, StepError> {
+    serde_json::from_str(text).map_err(|error| {
+        let expected = std::any::type_name::<T>();
+        let message = format!("the transaction's outcome does not decode as {expected}: {error}");
+        StepError::new(message).code("undecodable").terminal()
+    })
 }
 
 fn stale() -> StepError {

@@ -148,6 +148,13 @@ async fn what_is_refused_is_said_to_whoever_asked() {
         assert_eq!((status.as_str(), why.as_str()), ("refused", code), "{sql}");
         assert!(about.is_none() || found == about, "{sql}: {found:?}");
     }
+    // A start that was refused started nothing: what is asked of it is not asked of the run that has its key.
+    let both = "WITH s AS MATERIALIZED (SELECT abide.start('order', '9', key => 'mine') AS id)
+                SELECT s.id, abide.cancel(s.id) FROM s";
+    let row = client.query_one(both, &[]).await.unwrap();
+    assert_eq!(answer(&client, row.get(0)).await.2, "key_taken");
+    assert_eq!(answer(&client, row.get(1)).await.2, "not_found");
+    assert_eq!(engine.client().run(run).show().await.unwrap().status(), Status::AwaitingSignal);
     let reused = "SELECT abide.start('order', '1', key => 'mine', on_conflict => 'reuse')";
     assert_eq!(answer(&client, &ask(&client, reused).await).await, ("accepted".into(), Some(run), "accepted".into()));
     let cancelled = ask(&client, &format!("SELECT abide.cancel('{run}', 'not wanted')")).await;

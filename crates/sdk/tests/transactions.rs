@@ -73,6 +73,9 @@ async fn a_transaction_in_the_file_that_goes_wrong_leaves_nothing() {
         ("attach", "ATTACH ':memory:' AS other"),
         ("drop", "DROP TABLE run"),
         ("trigger", "CREATE TRIGGER spy AFTER INSERT ON journal BEGIN SELECT 1; END"),
+        ("temporary", "CREATE TEMP TABLE journal (position)"),
+        ("view", "CREATE TEMP VIEW run AS SELECT 1"),
+        ("analyze", "ANALYZE"),
         ("endless", "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"),
     ] {
         engine = engine.register(Function::new(name, move |ctx: FnCtx, ()| async move {
@@ -98,10 +101,12 @@ async fn a_transaction_in_the_file_that_goes_wrong_leaves_nothing() {
     let engine = engine
         .register(Function::new("fine", async |ctx: FnCtx, ()| ctx.sqlite_transaction("write", write_line).await));
     let engine = engine.start().await.unwrap();
-    for name in ["journal", "commit", "rollback", "pragma", "attach", "drop", "trigger"] {
+    for name in ["journal", "commit", "rollback", "pragma", "attach", "drop", "trigger", "temporary", "view", "analyze"]
+    {
         assert_eq!(code(result(&engine, name).await), "refused", "{name}");
     }
     assert_eq!(code(result(&engine, "endless").await), "too_long");
+    assert_eq!(code(result(&engine, "passed_over").await), "ended_inside");
     let panicking = engine.client().start("panic", &()).await.unwrap();
     assert!(tokio::time::timeout(PATIENCE, panicking.result::<u64>()).await.unwrap().is_err());
     // Of all of them nothing is left, and the engine goes on.

@@ -38,29 +38,43 @@ pub struct Answered {
     pub message: Option<String>,
 }
 
+/// What is known of a start that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// It was accepted: this is its run.
+    Run(RunId),
+    /// It has no answer yet.
+    Waiting,
+    /// There is none, or it was refused.
+    Nothing,
+}
+
 /// Rings for whoever waits.
 pub type Ring = Arc<dyn Fn() + Send + Sync>;
 
 /// The way in from SQL.
 pub trait Intake: Send {
-    /// What was asked and has no answer, in the order in which it was asked: at most `most`. Less than that is all there is.
+    /// What was asked and has no answer, in the order in which it was asked, without what is to be passed over: at most
+    /// `most`, and fewer where they are large. None is all there is.
     ///
     /// # Errors
     /// When it cannot be read.
-    fn read(&mut self, most: usize) -> Result<Vec<Asked>, Fault>;
+    fn read(&mut self, most: usize, without: &[RequestId]) -> Result<Vec<Asked>, Fault>;
 
-    /// Writes answers to what was read last. An owner of the past writes nothing. `all` says that nothing that was read is
-    /// left without one.
+    /// Everything that was read since nothing was left before has its answer.
+    fn is_through(&mut self);
+
+    /// Writes answers to what was read. An owner of the past writes nothing.
     ///
     /// # Errors
     /// When they could not be written; what was asked is read again.
-    fn answer(&mut self, epoch: ShardEpoch, answers: &[Answered], all: bool) -> Result<Verdict, Fault>;
+    fn answer(&mut self, epoch: ShardEpoch, answers: &[Answered]) -> Result<Verdict, Fault>;
 
-    /// The run that was started by a request that was answered.
+    /// What is known of a start that was asked for.
     ///
     /// # Errors
     /// When it cannot be read.
-    fn started(&mut self, request: RequestId) -> Result<Option<RunId>, Fault>;
+    fn started(&mut self, request: RequestId) -> Result<Started, Fault>;
 
     /// Makes room for what is to come and clears away what is of no use any more, as the owner of the host shard.
     ///

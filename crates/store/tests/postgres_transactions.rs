@@ -50,7 +50,7 @@ async fn run<R: Future<Output = Result<String, TransactionError>>>(
     place: &Place,
     work: impl FnOnce(Transaction) -> R,
 ) -> Result<Transacted, Fault> {
-    match pool.run(place, |_| {}, work).await? {
+    match pool.run(place, |_| {}, || true, work).await? {
         Ended::As(transacted) => Ok(transacted),
         Ended::Failed(error) => panic!("{error}"),
     }

@@ -16,7 +16,7 @@ const FORGOTTEN_MS: i64 = 24 * 3_600 * 1_000;
 
 /// The node's own row is written and not seen by the rest of the statement, so it comes from what was written. Whether it
 /// drains is written only as it enters: later others may have asked it to. Each row says by its first column what it is
-/// about: a node, or a shard.
+/// about: a node, a shard, or a shard for which others sent something that it has not consumed.
 pub(super) const RENEW: &str = "
 WITH tick AS MATERIALIZED (
     SELECT clock_ms() AS now
@@ -35,8 +35,13 @@ SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
 UNION ALL
 SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard
 UNION ALL
-SELECT 'mail', id, 0, NULL, NULL, NULL, NULL FROM shard
-    WHERE owner = $1 AND (SELECT e.number FROM envelope e WHERE e.receiver = shard.id LIMIT 1) IS NOT NULL";
+SELECT 'mail', r.id, 0, NULL, NULL, NULL, NULL FROM shard r
+    WHERE r.owner = $1 AND (SELECT found.number FROM shard s CROSS JOIN LATERAL (
+        SELECT e.number FROM envelope e WHERE e.receiver = r.id AND e.sender = s.id AND e.number > coalesce((
+            SELECT c.number FROM envelope_cursor c WHERE c.receiver = r.id AND c.sender = s.id
+            ORDER BY c.number DESC LIMIT 1), 0)
+        ORDER BY e.number LIMIT 1) found
+    WHERE s.owner IS DISTINCT FROM $1 LIMIT 1) IS NOT NULL";
 
 /// The same for those who only look.
 const LOOK: &str = "
@@ -45,10 +50,7 @@ WITH tick AS MATERIALIZED (
 )
 SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
 UNION ALL
-SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard
-UNION ALL
-SELECT 'mail', id, 0, NULL, NULL, NULL, NULL FROM shard
-    WHERE owner = $1 AND (SELECT e.number FROM envelope e WHERE e.receiver = shard.id LIMIT 1) IS NOT NULL";
+SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard";
 
 impl Cluster for PostgresStore {
     fn renew(&mut self, member: &Member, lease: Duration) -> Result<Membership, Fault> {

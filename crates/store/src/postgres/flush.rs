@@ -41,6 +41,11 @@ WITH held AS MATERIALIZED (
         SELECT old.ctid FROM unnest($11::uuid[], $12::smallint[]) AS gone (id, shard),
             LATERAL (SELECT r.ctid FROM run r WHERE r.id = gone.id OFFSET 0) old
         WHERE (gone.shard IN (SELECT id FROM held)) IS TRUE))
+), outcomes AS (
+    DELETE FROM transaction_outcome WHERE ctid = ANY (ARRAY(
+        SELECT old.ctid FROM unnest($11::uuid[], $12::smallint[]) AS gone (id, shard),
+            LATERAL (SELECT t.ctid FROM transaction_outcome t WHERE t.run = gone.id OFFSET 0) old
+        WHERE (gone.shard IN (SELECT id FROM held)) IS TRUE))
 ), indexed AS (
     INSERT INTO run (id, head, rev, created_at, updated_at, due, eligible_at, arrival, checksum, version, priority, shard,
         reservation, parent, namespace, workflow, queue, status, step, key, occupies, line, checkpoint)

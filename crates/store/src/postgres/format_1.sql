@@ -168,9 +168,10 @@ $$;
 -- owns shard 0 reads what has become visible since a snapshot, so that whoever commits late is not passed over. An id
 -- begins with the instant at which it was made, so that days are ranges of ids: a day whose requests are all answered is
 -- dropped whole in the end. Texts are as they were given: nothing in them is escaped.
+CREATE SEQUENCE request_number;
 CREATE TABLE request (
     id      uuid   NOT NULL PRIMARY KEY,
-    number  bigint NOT NULL GENERATED ALWAYS AS IDENTITY, -- the order in which they were asked
+    number  bigint NOT NULL DEFAULT nextval('request_number'), -- the order in which they were asked
     xid     xid8   NOT NULL DEFAULT pg_current_xact_id(),
     what    text   NOT NULL, -- start, signal or cancel
     asked   text   NOT NULL, -- JSON
@@ -191,9 +192,10 @@ CREATE TABLE request_answer_other PARTITION OF request_answer DEFAULT;
 -- one before.
 CREATE TABLE intake (
     number   bigint NOT NULL PRIMARY KEY,
+    at       bigint NOT NULL,
     snapshot text   NOT NULL
 );
-INSERT INTO intake VALUES (0, '1:1:');
+INSERT INTO intake VALUES (0, 0, '1:1:');
 
 -- What came of the users' own transactions, written by them: whoever tries again finds what was done.
 CREATE TABLE transaction_outcome (
@@ -210,47 +212,73 @@ CREATE TABLE transaction_outcome (
 CREATE FUNCTION id_at(ms bigint) RETURNS uuid LANGUAGE sql IMMUTABLE
     AS $$ SELECT rpad(lpad(to_hex(ms), 12, '0'), 32, '0')::uuid $$;
 
--- Makes the days to come and drops those that are of no use any more. It is called by one node at a time.
-CREATE FUNCTION upkeep(days_kept integer DEFAULT 7) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path FROM CURRENT AS $$
+-- Makes the days to come, and never the one that is: whoever asks at the same moment would find it half made. It waits for
+-- nobody for long, because others would wait behind it.
+CREATE FUNCTION make_days(first integer DEFAULT 1) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
 DECLARE
     day_ms CONSTANT bigint := 86400000;
-    today CONSTANT bigint := clock_ms() / 86400000;
     day bigint;
+    kind text;
     name text;
 BEGIN
-    FOR day IN SELECT d FROM generate_series(today, today + 2) d LOOP
-        FOREACH name IN ARRAY ARRAY['request', 'request_answer'] LOOP
-            CONTINUE WHEN to_regclass(format('%I', name || '_' || day)) IS NOT NULL;
+    FOR day IN SELECT clock_ms() / day_ms + d FROM generate_series(first, 3) d LOOP
+        FOREACH kind IN ARRAY ARRAY['request', 'request_answer'] LOOP
+            name := kind || '_' || day;
+            CONTINUE WHEN to_regclass(format('%I', name)) IS NOT NULL;
             BEGIN
-                EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
-                    name || '_' || day, name, id_at(day * day_ms), id_at((day + 1) * day_ms));
+                EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', name, kind);
+                EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
+                    kind, name, id_at(day * day_ms), id_at((day + 1) * day_ms));
             EXCEPTION WHEN check_violation THEN
                 -- Some of that day are among the others already, and stay there.
             END;
         END LOOP;
     END LOOP;
-    DELETE FROM transaction_outcome t
-        WHERE t.at < (today - days_kept) * day_ms AND NOT EXISTS (SELECT FROM run r WHERE r.id = t.run);
-    DELETE FROM request_other o USING request_answer a
-        WHERE o.id = a.id AND o.id < id_at((today - days_kept) * day_ms);
-    DELETE FROM request_answer_other o WHERE o.id < id_at((today - days_kept) * day_ms)
-        AND NOT EXISTS (SELECT FROM request r WHERE r.id = o.id);
-    FOR day IN
-        SELECT substr(c.relname, 9)::bigint FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-        WHERE i.inhparent = 'request'::regclass AND c.relname ~ '^request_[0-9]+$'
-          AND substr(c.relname, 9)::bigint < today - days_kept
-    LOOP
-        EXECUTE format(
-            'SELECT NULL FROM %I r WHERE NOT EXISTS (SELECT FROM request_answer a WHERE a.id = r.id) LIMIT 1',
-            'request_' || day);
-        CONTINUE WHEN FOUND;
-        EXECUTE format('DROP TABLE %I', 'request_' || day);
-        EXECUTE format('DROP TABLE IF EXISTS %I', 'request_answer_' || day);
-    END LOOP;
 END
 $$;
-REVOKE EXECUTE ON FUNCTION upkeep FROM PUBLIC;
+
+-- Drops days that are of no use any more: old ones whose requests are all answered. Whoever is still at it commits before it
+-- is looked at, or after, and then the day stays.
+CREATE FUNCTION drop_days(days_kept integer DEFAULT 7) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
+DECLARE
+    day_ms CONSTANT bigint := 86400000;
+    oldest CONSTANT bigint := clock_ms() / day_ms - days_kept;
+    part record;
+    found_one boolean;
+BEGIN
+    IF days_kept IS NULL OR days_kept < 1 THEN
+        RAISE EXCEPTION 'expected at least one day to be kept, found %', coalesce(days_kept::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    DELETE FROM request_other o USING request_answer a WHERE o.id = a.id AND o.id < id_at(oldest * day_ms);
+    FOR part IN
+        SELECT c.relname AS name, substring(c.relname FROM '[0-9]+$')::bigint AS day, p.relname AS parent
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
+        WHERE i.inhparent IN ('request'::regclass, 'request_answer'::regclass) AND c.relname ~ '_[0-9]+$'
+          AND substring(c.relname FROM '[0-9]+$')::bigint < oldest
+        ORDER BY p.relname, c.relname
+    LOOP
+        EXECUTE format('LOCK TABLE ONLY %I, %I IN ACCESS EXCLUSIVE MODE', part.parent, part.name);
+        IF part.parent = 'request' THEN
+            EXECUTE format(
+                'SELECT EXISTS (SELECT FROM %I r WHERE NOT EXISTS (SELECT FROM request_answer a WHERE a.id = r.id))',
+                part.name) INTO found_one;
+        ELSE
+            SELECT EXISTS (SELECT FROM request r WHERE r.id >= id_at(part.day * day_ms)
+                AND r.id < id_at((part.day + 1) * day_ms)) INTO found_one;
+        END IF;
+        IF NOT found_one THEN
+            EXECUTE format('DROP TABLE %I', part.name);
+        END IF;
+    END LOOP;
+    DELETE FROM request_answer_other o WHERE o.id < id_at(oldest * day_ms)
+        AND NOT EXISTS (SELECT FROM request r WHERE r.id = o.id);
+END
+$$;
+REVOKE EXECUTE ON FUNCTION make_days, drop_days FROM PUBLIC;
+SELECT make_days(0);
 
 -- Notes what is asked and rings for whoever answers; both take effect when the caller commits.
 CREATE FUNCTION ask(what text, asked jsonb, payload jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER
@@ -354,3 +382,6 @@ BEGIN
         WHERE r.id = substr(request.id, 5)::uuid;
 END
 $$;
+
+-- Who may ask is for the owner to say.
+REVOKE EXECUTE ON FUNCTION start, signal, cancel, request FROM PUBLIC;

@@ -3,30 +3,44 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_kernel::{RequestId, RunId, ShardEpoch};
+use abide_kernel::{RequestId, ShardEpoch};
 
 use super::column::{Id, Request, small};
 use super::connect::{Role, Settings};
 use super::limit;
 use super::link::{Link, Live, Value, Work};
-use crate::intake::{Answered, Asked, HOST, Intake, Ring};
+use crate::intake::{Answered, Asked, HOST, Intake, Ring, Started};
 use crate::{Fault, Verdict};
 
-/// A snapshot in which nothing is visible.
-const NOTHING: &str = "1:1:";
+/// So much is read at once, if it is more than one.
+const BYTES_AT_ONCE: i64 = 8 * 1024 * 1024;
 
-/// Where the last host stopped. A database that was restored elsewhere counts its transactions anew.
-pub(super) const CURSOR: &str = "
-SELECT number, CASE WHEN pg_snapshot_xmax(pg_current_snapshot()) >= pg_snapshot_xmax(snapshot::pg_snapshot)
-                    THEN snapshot END
-FROM intake ORDER BY number DESC LIMIT 1";
+/// Where the last host stopped.
+const CURSOR: &str = "SELECT number, at, snapshot FROM intake ORDER BY number DESC LIMIT 1";
 
-/// A row of a transaction that was under way then may lie behind others that were read long ago.
+/// What is not visible in a snapshot: transactions that began after it, and those that were under way then, which may lie
+/// behind others that were read long ago. A new host also looks at everything of the last day: the database may have been
+/// restored elsewhere, where transactions are counted anew.
 pub(super) const READ: &str = "
-SELECT r.id, r.what, r.asked, r.payload FROM request r
-WHERE r.xid >= pg_snapshot_xmin($1::text::pg_snapshot) AND NOT pg_visible_in_snapshot(r.xid, $1::text::pg_snapshot)
-  AND NOT EXISTS (SELECT FROM request_answer a WHERE a.id = r.id)
-ORDER BY r.number LIMIT $2";
+WITH found AS (
+    SELECT r.id, r.number FROM request r WHERE r.xid >= pg_snapshot_xmax($1::text::pg_snapshot)
+    UNION
+    SELECT r.id, r.number FROM request r WHERE r.xid = ANY (ARRAY(SELECT pg_snapshot_xip($1::text::pg_snapshot)))
+    UNION
+    SELECT r.id, r.number FROM request r WHERE r.id >= id_at($2::bigint)
+), open AS (
+    SELECT f.id, f.number FROM found f
+    WHERE NOT EXISTS (SELECT FROM request_answer a WHERE a.id = f.id) AND NOT (f.id = ANY ($4::uuid[]))
+    ORDER BY f.number LIMIT $3
+), sized AS (
+    SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.number) - octet_length(r.payload) AS before
+    FROM open o JOIN request r ON r.id = o.id
+)
+SELECT id, what, asked, payload FROM sized WHERE before < $5 ORDER BY number";
+
+/// After everything there is.
+const NEVER: i64 = (1 << 47) - 1;
+const DAY_MS: i64 = 86_400_000;
 
 pub(super) const ANSWER: &str = "
 WITH held AS MATERIALIZED (
@@ -37,62 +51,67 @@ WITH held AS MATERIALIZED (
     FROM held, unnest($3::uuid[], $4::uuid[], $5::text[], $6::text[]) AS a (id, run, code, message)
     ON CONFLICT DO NOTHING
 ), moved AS (
-    INSERT INTO intake (number, snapshot) SELECT $7, $8::text FROM held WHERE $8::text IS NOT NULL
+    INSERT INTO intake (number, at, snapshot) SELECT $7, clock_ms(), $8::text FROM held WHERE $8::text IS NOT NULL
     ON CONFLICT DO NOTHING
 ), cleared AS (
     DELETE FROM intake USING held WHERE intake.number < $7 AND $8::text IS NOT NULL
 )
 SELECT count(*) FROM held";
 
-pub(super) const STARTED: &str = "SELECT run FROM request_answer WHERE id = $1";
+pub(super) const STARTED: &str = "
+SELECT a.id IS NOT NULL, CASE WHEN a.code = 'accepted' THEN a.run END
+FROM request r LEFT JOIN request_answer a ON a.id = r.id WHERE r.id = $1 AND r.what = 'start'";
 
-pub(super) const UPKEEP: &str = "
-SELECT upkeep() FROM (SELECT id FROM shard WHERE id = $1 AND epoch = $2 FOR SHARE) held";
+const MAKE_DAYS: &str = "SELECT make_days() FROM shard WHERE id = $1 AND epoch = $2";
+const DROP_DAYS: &str = "SELECT drop_days() FROM shard WHERE id = $1 AND epoch = $2";
 
 /// The way in from SQL.
 pub(super) struct PostgresIntake {
     link: Link,
-    /// Everything visible in this snapshot has been answered, under this number.
-    cursor: Option<(i64, String)>,
-    /// The same will be said of this one when what was read has its answers.
+    cursor: Option<Cursor>,
+    /// Everything visible in this snapshot will have been answered when nothing is left to read.
     round: Option<String>,
-    /// Whether all of that was read.
-    whole: bool,
+}
+
+/// Everything visible in this snapshot has been answered.
+#[derive(Clone)]
+struct Cursor {
+    number: i64,
+    snapshot: String,
+    /// Everything from this instant on is looked at all the same.
+    from: i64,
+    /// Whether it is noted.
+    noted: bool,
 }
 
 impl PostgresIntake {
     pub(super) fn new(settings: Arc<Settings>) -> Result<Self, Fault> {
         let link = Link::new(settings, Role::Intake)?;
-        Ok(Self { link, cursor: None, round: None, whole: false })
-    }
-
-    /// Everything that was read has its answer.
-    fn move_on(&mut self) {
-        if let (Some(cursor), Some(round)) = (&mut self.cursor, self.round.take()) {
-            *cursor = (cursor.0 + 1, round);
-        }
-        self.whole = false;
+        Ok(Self { link, cursor: None, round: None })
     }
 }
 
 impl Intake for PostgresIntake {
-    fn read(&mut self, most: usize) -> Result<Vec<Asked>, Fault> {
+    fn read(&mut self, most: usize, without: &[RequestId]) -> Result<Vec<Asked>, Fault> {
         let before = (self.cursor.clone(), self.round.clone());
+        let without: Vec<Request> = without.iter().copied().map(Request).collect();
         let read = self.link.run("reading what was asked by SQL", Work::Read, async |live: &mut Live| {
             let (cursor, round) = before.clone();
             let cursor = match cursor {
                 Some(cursor) => cursor,
                 None => {
                     let row = live.query_one(CURSOR, &[]).await?;
-                    (row.try_get(0)?, row.try_get::<_, Option<String>>(1)?.unwrap_or_else(|| NOTHING.into()))
+                    let from = (row.try_get::<_, i64>(1)? - DAY_MS).max(0);
+                    Cursor { number: row.try_get(0)?, snapshot: row.try_get(2)?, from, noted: true }
                 }
             };
             let round = match round {
                 Some(round) => round,
                 None => live.query_one("SELECT pg_current_snapshot()::text", &[]).await?.try_get(0)?,
             };
+            let with: [Value<'_>; 5] = [&cursor.snapshot, &cursor.from, &limit(most), &without, &BYTES_AT_ONCE];
             let mut asked = Vec::new();
-            for row in live.query(READ, &[&cursor.1, &limit(most)]).await? {
+            for row in live.query(READ, &with).await? {
                 asked.push(Asked {
                     request: row.try_get::<_, Request>(0)?.0,
                     what: row.try_get(1)?,
@@ -104,24 +123,29 @@ impl Intake for PostgresIntake {
         })?;
         let (cursor, round, asked) = read;
         (self.cursor, self.round) = (Some(cursor), Some(round));
-        self.whole = asked.len() < most;
-        if asked.is_empty() {
-            self.move_on();
-        }
         Ok(asked)
     }
 
-    fn answer(&mut self, epoch: ShardEpoch, answers: &[Answered], all: bool) -> Result<Verdict, Fault> {
+    fn is_through(&mut self) {
+        if let (Some(cursor), Some(snapshot)) = (&self.cursor, self.round.take()) {
+            let number = cursor.number + i64::from(cursor.noted);
+            self.cursor = Some(Cursor { number, snapshot, from: NEVER, noted: false });
+        }
+    }
+
+    fn answer(&mut self, epoch: ShardEpoch, answers: &[Answered]) -> Result<Verdict, Fault> {
         let ids: Vec<Request> = answers.iter().map(|answer| Request(answer.request)).collect();
         let runs: Vec<Option<Id>> = answers.iter().map(|answer| answer.run.map(Id)).collect();
         let codes: Vec<&str> = answers.iter().map(|answer| answer.code.as_str()).collect();
         // PostgreSQL keeps no zero byte, and what a person reads needs none.
         let messages: Vec<Option<String>> =
             answers.iter().map(|answer| answer.message.as_ref().map(|text| text.replace('\0', "\\0"))).collect();
-        let done = self.whole && all;
-        let next = self.round.clone().filter(|_| done);
-        let number = self.cursor.as_ref().map_or(0, |cursor| cursor.0) + 1;
-        let with: [Value<'_>; 8] = [&small(HOST.0), &(epoch.0 as i64), &ids, &runs, &codes, &messages, &number, &next];
+        // What the round before came to is noted with the answers of this one: an idle host writes nothing.
+        let moved = self.cursor.as_ref().filter(|cursor| !cursor.noted);
+        let (number, snapshot) =
+            (moved.map_or(0, |cursor| cursor.number), moved.map(|cursor| cursor.snapshot.as_str()));
+        let with: [Value<'_>; 8] =
+            [&small(HOST.0), &(epoch.0 as i64), &ids, &runs, &codes, &messages, &number, &snapshot];
         let held = self.link.run("answering what was asked by SQL", Work::Repeatable, async |live: &mut Live| {
             Ok(live.query_one(ANSWER, &with).await?.try_get::<_, i64>(0)?)
         })?;
@@ -130,25 +154,33 @@ impl Intake for PostgresIntake {
             (self.cursor, self.round) = (None, None);
             return Ok(Verdict::Stale);
         }
-        if done {
-            self.move_on();
+        if let Some(cursor) = &mut self.cursor {
+            cursor.noted = true;
         }
         Ok(Verdict::Durable)
     }
 
-    fn started(&mut self, request: RequestId) -> Result<Option<RunId>, Fault> {
+    fn started(&mut self, request: RequestId) -> Result<Started, Fault> {
         self.link.run("looking up a request", Work::Read, async |live: &mut Live| {
-            let found = live.query_opt(STARTED, &[&Request(request)]).await?;
-            let run: Option<Option<Id>> = found.map(|row| row.try_get(0)).transpose()?;
-            Ok(run.flatten().map(|id| id.0))
+            let Some(row) = live.query_opt(STARTED, &[&Request(request)]).await? else { return Ok(Started::Nothing) };
+            let run: Option<Id> = row.try_get(1)?;
+            Ok(match (row.try_get(0)?, run) {
+                (false, _) => Started::Waiting,
+                (true, Some(run)) => Started::Run(run.0),
+                (true, None) => Started::Nothing,
+            })
         })
     }
 
     fn upkeep(&mut self, epoch: ShardEpoch) -> Result<(), Fault> {
-        self.link.run("looking after the tables", Work::Repeatable, async |live: &mut Live| {
-            live.query(UPKEEP, &[&small(HOST.0), &(epoch.0 as i64)]).await?;
-            Ok(())
-        })
+        let with: [Value<'_>; 2] = [&small(HOST.0), &(epoch.0 as i64)];
+        for sql in [MAKE_DAYS, DROP_DAYS] {
+            self.link.run("looking after the tables", Work::Repeatable, async |live: &mut Live| {
+                live.query(sql, &with).await?;
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     fn wait(&mut self, most: Option<Duration>) {

@@ -3,6 +3,7 @@
 
 use abide_kernel::{Seq, ShardEpoch, ShardId, Timestamp};
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 use super::column::{escape, small, unescape};
 use super::fault::Trouble;
@@ -175,7 +176,15 @@ pub(super) struct Taken {
 /// Takes a shard from nobody, from oneself, or from one whose lease has ended. An append of the owner before that is
 /// under way holds the row, and is waited for.
 pub(super) async fn take(live: &mut Live, shard: ShardId, count: u16, process: &str) -> Result<Taken, Trouble> {
-    let mut kept = ShardRow::lock(live, shard).await?;
+    // One that stopped in the middle of a transaction may hold it: the others are taken meanwhile.
+    live.batch("SET LOCAL lock_timeout = 1000").await?;
+    let mut kept = match ShardRow::lock(live, shard).await {
+        Err(Trouble::Sql(error)) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            let message = format!("somebody who writes to shard {} has not come to an end", shard.0);
+            return Err(Fault::new(FaultKind::Held, message).into());
+        }
+        kept => kept?,
+    };
     let owner = kept.owner.clone().unwrap_or_default();
     let with: [super::link::Value<'_>; 3] = [&small(shard.0), &escape(process), &escape(&owner)];
     let Some(row) = live.query_opt(STANDING, &with).await? else {

@@ -4,11 +4,10 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use abide_kernel::{RunId, Timestamp};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, RwLock, RwLockReadGuard, Semaphore};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, ToStatement};
@@ -22,6 +21,15 @@ use crate::{Fault, FaultKind};
 
 /// Transactions at once; more wait for their turn.
 const AT_ONCE: usize = 16;
+/// Makes a session as it was when it began, but for statements that were prepared.
+const RESET: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; CLOSE ALL; UNLISTEN *; \
+                     SELECT pg_advisory_unlock_all(); DISCARD TEMP; ";
+/// Between the outcome and the commit the shard's row is locked, and whoever takes the shard waits: one that stops there is
+/// undone soon.
+const HURRY: &str = "SET LOCAL idle_in_transaction_session_timeout = 1000";
+/// Whatever the role's settings are: it waits for as long as it takes, and sees what was committed meanwhile.
+const LOOK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = 0; \
+                    SET LOCAL statement_timeout = 0";
 /// How long it takes to try again when nobody knows what became of a commit.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -76,13 +84,13 @@ impl Sql {
 #[derive(Clone)]
 pub struct Transaction {
     live: Arc<Live>,
-    /// Whether the work is still at it.
-    open: Arc<AtomicBool>,
+    /// Whether the work is still at it. Every statement holds it while it is carried out, so that none comes after.
+    open: Arc<RwLock<bool>>,
 }
 
 impl fmt::Debug for Transaction {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Transaction").field("open", &self.open.load(Ordering::Acquire)).finish_non_exhaustive()
+        out.debug_struct("Transaction").finish_non_exhaustive()
     }
 }
 
@@ -99,8 +107,9 @@ pub enum TransactionError {
 }
 
 impl Transaction {
-    fn client(&self) -> Result<&tokio_postgres::Client, TransactionError> {
-        if self.open.load(Ordering::Acquire) { Ok(self.live.client()) } else { Err(TransactionError::Over) }
+    async fn client(&self) -> Result<(RwLockReadGuard<'_, bool>, &tokio_postgres::Client), TransactionError> {
+        let open = self.open.read().await;
+        if *open { Ok((open, self.live.client())) } else { Err(TransactionError::Over) }
     }
 
     /// Carries out a statement; gives the number of rows it changed.
@@ -112,7 +121,8 @@ impl Transaction {
         statement: &S,
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, TransactionError> {
-        Ok(self.client()?.execute(statement, with).await?)
+        let (_open, client) = self.client().await?;
+        Ok(client.execute(statement, with).await?)
     }
 
     /// Carries out a statement; gives its rows.
@@ -124,7 +134,8 @@ impl Transaction {
         statement: &S,
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, TransactionError> {
-        Ok(self.client()?.query(statement, with).await?)
+        let (_open, client) = self.client().await?;
+        Ok(client.query(statement, with).await?)
     }
 
     /// Carries out a statement; gives its only row.
@@ -136,7 +147,8 @@ impl Transaction {
         statement: &S,
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<Row, TransactionError> {
-        Ok(self.client()?.query_one(statement, with).await?)
+        let (_open, client) = self.client().await?;
+        Ok(client.query_one(statement, with).await?)
     }
 
     /// Carries out a statement; gives its row, if there is one.
@@ -148,7 +160,8 @@ impl Transaction {
         statement: &S,
         with: &[&(dyn ToSql + Sync)],
     ) -> Result<Option<Row>, TransactionError> {
-        Ok(self.client()?.query_opt(statement, with).await?)
+        let (_open, client) = self.client().await?;
+        Ok(client.query_opt(statement, with).await?)
     }
 
     /// Carries out several statements without values or answers.
@@ -156,7 +169,8 @@ impl Transaction {
     /// # Errors
     /// When the database refuses one, or is gone.
     pub async fn batch_execute(&self, statements: &str) -> Result<(), TransactionError> {
-        Ok(self.client()?.batch_execute(statements).await?)
+        let (_open, client) = self.client().await?;
+        Ok(client.batch_execute(statements).await?)
     }
 }
 
@@ -176,7 +190,8 @@ impl Transactions {
     }
 
     /// Does the work in a transaction and commits it with its outcome, unless an attempt before has: then this gives its
-    /// outcome, and the work is not begun. `reach` is told how far it has come.
+    /// outcome, and the work is not begun. `reach` is told how far it has come; what is not `wanted` any more is not
+    /// committed.
     ///
     /// # Errors
     /// When the database cannot be reached or refuses, and nothing was done.
@@ -184,6 +199,7 @@ impl Transactions {
         &self,
         place: &Place,
         reach: fn(&str),
+        wanted: impl Fn() -> bool,
         work: impl FnOnce(Transaction) -> R,
     ) -> Result<Ended<E>, Fault> {
         let Ok(_turn) = self.room.acquire().await else {
@@ -194,17 +210,22 @@ impl Transactions {
             return Ok(Ended::As(Transacted::Outcome(outcome)));
         }
         reach("transaction-begun");
-        let open = Arc::new(AtomicBool::new(true));
-        let over = Over(open.clone());
-        let worked = work(Transaction { live: live.clone(), open }).await;
-        drop(over);
+        let open = Arc::new(RwLock::new(true));
+        let worked = work(Transaction { live: live.clone(), open: open.clone() }).await;
+        // What is left of the handle does nothing from here on, and nothing of it is under way.
+        *open.write().await = false;
         reach("transaction-worked");
-        match worked {
-            Err(error) => {
-                self.undo(live).await;
-                Ok(Ended::Failed(error))
+        if wanted() {
+            match worked {
+                Err(error) => {
+                    self.undo(live).await;
+                    Ok(Ended::Failed(error))
+                }
+                Ok(outcome) => self.commit(live, place, outcome, reach).await.map(Ended::As),
             }
-            Ok(outcome) => self.commit(live, place, outcome, reach).await.map(Ended::As),
+        } else {
+            self.undo(live).await;
+            Ok(Ended::As(Transacted::Stale))
         }
     }
 
@@ -216,7 +237,7 @@ impl Transactions {
                 Some(live) => (live, false),
                 None => (Arc::new(self.settings.connect(Role::User, &self.heard).await?), true),
             };
-            match self.begin_on(&live, place).await {
+            match self.begin_on(&live, place, fresh).await {
                 Ok(Some(outcome)) => {
                     self.keep(live.clone());
                     return Ok((live, Some(outcome)));
@@ -229,13 +250,17 @@ impl Transactions {
         }
     }
 
-    async fn begin_on(&self, live: &Live, place: &Place) -> Result<Option<String>, Trouble> {
+    async fn begin_on(&self, live: &Live, place: &Place, fresh: bool) -> Result<Option<String>, Trouble> {
+        if !fresh {
+            // Whatever the one before did to the session is not for this one.
+            live.batch(&format!("{RESET}{}", self.settings.session(Role::User))).await?;
+        }
         if let Some(outcome) = self.find(live, place).await? {
             return Ok(Some(outcome));
         }
         // It is gone when the transaction ends, however it does: so that is noticed.
         let id = id(place);
-        live.batch(&format!("BEGIN; SELECT set_config('abide.transaction', '{id}', true)")).await?;
+        live.batch(&format!("BEGIN; SET LOCAL abide.transaction = '{id}'")).await?;
         Ok(None)
     }
 
@@ -292,6 +317,7 @@ impl Transactions {
     async fn write(&self, live: &Live, place: &Place, outcome: &str) -> Result<Option<Transacted>, Trouble> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let at = now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
+        live.batch(HURRY).await?;
         let row = live
             .client()
             .query_one(
@@ -325,17 +351,16 @@ impl Transactions {
                     let message = "the connection was lost before the transaction was committed: it was undone";
                     return Err(Fault::new(FaultKind::Refused, message.to_owned()));
                 }
-                Err(trouble) if trouble.is_lost() || matches!(trouble, Trouble::Unreachable(..)) => {
-                    tokio::time::sleep(AGAIN).await;
-                }
-                Err(trouble) => return Err(refused(trouble)),
+                Err(Trouble::Found(fault)) => return Err(fault),
+                // Nobody may go on before this is known.
+                Err(_) => tokio::time::sleep(AGAIN).await,
             }
         }
     }
 
     async fn look_once(&self, place: &Place) -> Result<Option<String>, Trouble> {
         let live = self.settings.connect(Role::User, &self.heard).await?;
-        live.batch("BEGIN").await?;
+        live.batch(LOOK).await?;
         live.client().execute(&self.sql.claim, &[&Id(place.run), &id(place)]).await?;
         live.batch("ROLLBACK").await?;
         self.find(&live, place).await
@@ -353,15 +378,6 @@ impl Transactions {
         if idle.len() < AT_ONCE {
             idle.push(live);
         }
-    }
-}
-
-/// The handle does nothing more, also when the work is given up.
-struct Over(Arc<AtomicBool>);
-
-impl Drop for Over {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 

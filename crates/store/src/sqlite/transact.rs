@@ -80,7 +80,10 @@ impl SqliteStore {
         let ours = check::tables()?;
         self.connection.progress_handler(STEPS, Some(move || Instant::now() >= until)).map_err(doing)?;
         self.connection.authorizer(Some(move |asked: AuthContext<'_>| authorize(&asked, ours))).map_err(doing)?;
+        // A statement may undo the whole transaction by itself. What comes after it must not be committed one by one.
+        self.connection.commit_hook(Some(|| true)).map_err(doing)?;
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&self.connection)));
+        self.connection.commit_hook(None::<fn() -> bool>).map_err(doing)?;
         self.connection.authorizer(None::<fn(AuthContext<'_>) -> Authorization>).map_err(doing)?;
         self.connection.progress_handler(0, None::<fn() -> bool>).map_err(doing)?;
         let outcome = match outcome {
@@ -94,6 +97,7 @@ impl SqliteStore {
             return Ok(Transacted::Late);
         }
         let Some(outcome) = outcome else { return Ok(Transacted::Undone) };
+        // Undone by a statement of its own, whose error it passed over.
         if self.connection.is_autocommit() {
             return Ok(Transacted::Ended);
         }
@@ -148,7 +152,15 @@ pub(super) fn outcomes(connection: &Connection, after: Option<&Outcome>, most: i
 fn authorize(asked: &AuthContext<'_>, ours: &[String]) -> Authorization {
     let is_ours = |name: &str| ours.iter().any(|known| known.eq_ignore_ascii_case(name));
     let table = match asked.action {
-        AuthAction::Transaction { .. }
+        // What is temporary would stand before ours of the same name, for everybody on this connection.
+        AuthAction::CreateTempIndex { .. }
+        | AuthAction::CreateTempTable { .. }
+        | AuthAction::CreateTempTrigger { .. }
+        | AuthAction::CreateTempView { .. }
+        | AuthAction::CreateVtable { .. }
+        | AuthAction::Analyze { .. }
+        | AuthAction::Reindex { .. }
+        | AuthAction::Transaction { .. }
         | AuthAction::Pragma { .. }
         | AuthAction::Attach { .. }
         | AuthAction::Detach { .. }
@@ -161,10 +173,9 @@ fn authorize(asked: &AuthContext<'_>, ours: &[String]) -> Authorization {
         | AuthAction::CreateIndex { table_name, .. }
         | AuthAction::DropIndex { table_name, .. }
         | AuthAction::CreateTrigger { table_name, .. }
-        | AuthAction::CreateTempTrigger { table_name, .. }
         | AuthAction::DropTrigger { table_name, .. } => table_name,
         AuthAction::DropView { view_name } => view_name,
         _ => return Authorization::Allow,
     };
-    if is_ours(table) { Authorization::Deny } else { Authorization::Allow }
+    if is_ours(table) || table.starts_with("sqlite_stat") { Authorization::Deny } else { Authorization::Allow }
 }
