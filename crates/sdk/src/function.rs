@@ -165,16 +165,14 @@ impl Program for Compiled {
         let ledger = Arc::new(Ledger::new(&dispatch, link, Mode::Function, self.controls.clone()));
         let input = dispatch.state.clone();
         let identity = format!("{}-{}-{}-{}", dispatch.claim.run, dispatch.epoch, dispatch.step, dispatch.visit);
-        let ctx = FnCtx {
-            inner: Arc::new(Inner {
-                ledger: ledger.clone(),
-                run: dispatch.claim.run,
-                attempt: dispatch.retries + dispatch.reclaims,
-                namespace: dispatch.started.spec.namespace.clone(),
-                identity: identity.into(),
-            }),
-            scope: String::new(),
+        let inner = Inner {
+            ledger: ledger.clone(),
+            run: dispatch.claim.run,
+            attempt: dispatch.retries + dispatch.reclaims,
+            namespace: dispatch.started.spec.namespace.clone(),
+            identity: identity.into(),
         };
+        let ctx = FnCtx { inner: Arc::new(inner), scope: String::new() };
         let running = Running {
             drive: Drive::new(ledger.clone(), (self.function.code)(ctx.clone(), &input)),
             base: ctx.inner.identity.clone(),

@@ -98,6 +98,17 @@ async fn a_transaction_in_the_file_that_goes_wrong_leaves_nothing() {
         })
         .retry(RetryPolicy { retries_max: Some(0), ..RetryPolicy::exponential(1) }),
     );
+    // A statement that undoes everything, whose error is passed over: what comes after it is not written one by one.
+    engine = engine.register(Function::new("passed_over", async |ctx: FnCtx, ()| {
+        let work = |tx: &Connection| {
+            let _ = tx.execute_batch("CREATE TABLE one (n INTEGER UNIQUE); INSERT INTO one VALUES (1)");
+            let _ = tx.execute_batch("INSERT OR ROLLBACK INTO one VALUES (1)");
+            let _ = tx.execute_batch("CREATE TABLE IF NOT EXISTS line (n INTEGER)");
+            let _ = tx.execute_batch("INSERT INTO line VALUES (1)");
+            Ok::<u64, StepError>(1)
+        };
+        ctx.sqlite_transaction("write", work).await
+    }));
     let engine = engine
         .register(Function::new("fine", async |ctx: FnCtx, ()| ctx.sqlite_transaction("write", write_line).await));
     let engine = engine.start().await.unwrap();
