@@ -70,6 +70,12 @@ fn a_renewal_tells_who_lives_and_who_owns_what() {
     nodes::a_renewal_tells_who_lives_and_who_owns_what(&mut fixture());
 }
 
+/// SE-35: whoever is asked to hand over is told so, and it is seen by those who look.
+#[test]
+fn a_node_is_asked_to_drain() {
+    nodes::a_node_is_asked_to_drain(&mut fixture());
+}
+
 /// A case that this file forgets would be a promise nobody checks here.
 #[test]
 fn every_case_for_nodes_is_called() {
