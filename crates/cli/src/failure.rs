@@ -3,6 +3,7 @@
 use std::io;
 
 use abide_kernel::{BadId, Refusal};
+use abide_runtime::house::HouseError;
 use abide_runtime::{OpenError, Unanswered};
 use abide_store::{BadUrl, Fault, FaultKind};
 use serde_json::json;
@@ -86,6 +87,7 @@ impl From<Fault> for Failure {
                 "corrupt",
                 "abide store check lists everything that is damaged; other runs are not affected",
             ),
+            FaultKind::Importing => (Exit::Failure, "importing", ""),
             FaultKind::Unusable => (Exit::Failure, "store_unusable", ""),
         };
         let failure = Self::new(exit, code, fault.message);
@@ -121,6 +123,26 @@ impl From<OpenError> for Failure {
             OpenError::Store(fault) => fault.into(),
             other => Self::new(Exit::Failure, "engine", other.to_string()),
         }
+    }
+}
+
+impl From<HouseError> for Failure {
+    fn from(error: HouseError) -> Self {
+        let (code, hint) = match error {
+            HouseError::Store(fault) | HouseError::Engine(OpenError::Store(fault)) => return fault.into(),
+            HouseError::File(_) => ("io", "look at the disk, and whether the file may be read or written"),
+            HouseError::BadFile { .. } => ("bad_file", "nothing was written; export the store again"),
+            HouseError::Served { .. } => ("served", "stop them, or wait until their leases end: abide node list"),
+            HouseError::Disturbed => ("disturbed", "stop whoever works on the store, and begin anew"),
+            HouseError::Asked { .. } => {
+                ("asked", "start an engine that has its workflow, and stop it when it was answered")
+            }
+            HouseError::Unbegun { .. } => ("unbegun", "abide dead-letter list shows it"),
+            HouseError::Differs { .. } => ("differs", "the store cannot be opened; remove it, and report this"),
+            _ => ("failed", ""),
+        };
+        let failure = Self::new(Exit::Failure, code, error.to_string());
+        if hint.is_empty() { failure } else { failure.hint(hint) }
     }
 }
 

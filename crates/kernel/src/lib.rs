@@ -31,6 +31,7 @@ mod status;
 mod update;
 
 pub mod explain;
+pub mod moving;
 pub mod shard;
 pub mod thread;
 pub mod transition;

@@ -115,9 +115,12 @@ impl Audit {
                 self.add(run, position, fault.message);
                 Ok(())
             }
-            FaultKind::Refused | FaultKind::Unknown | FaultKind::Fatal | FaultKind::Held | FaultKind::Unusable => {
-                Err(fault)
-            }
+            FaultKind::Refused
+            | FaultKind::Unknown
+            | FaultKind::Fatal
+            | FaultKind::Held
+            | FaultKind::Importing
+            | FaultKind::Unusable => Err(fault),
         }
     }
 

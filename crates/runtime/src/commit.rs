@@ -337,7 +337,9 @@ impl Shared {
         tracing::error!(%fault, "the store failed");
         match fault.kind {
             FaultKind::Refused | FaultKind::Unknown | FaultKind::Held => self.reopen(store, &fault.message),
-            FaultKind::Fatal | FaultKind::Corrupt { .. } | FaultKind::Unusable => self.close(&fault.message),
+            FaultKind::Fatal | FaultKind::Corrupt { .. } | FaultKind::Importing | FaultKind::Unusable => {
+                self.close(&fault.message);
+            }
         }
     }
 
@@ -382,7 +384,9 @@ impl Shared {
                 FaultKind::Refused | FaultKind::Unknown | FaultKind::Held => {
                     tracing::warn!(%fault, why, "the shards could not be taken anew; they are with the next renewal");
                 }
-                FaultKind::Fatal | FaultKind::Corrupt { .. } | FaultKind::Unusable => self.close(&fault.message),
+                FaultKind::Fatal | FaultKind::Corrupt { .. } | FaultKind::Importing | FaultKind::Unusable => {
+                    self.close(&fault.message);
+                }
             }
         }
         self.reroute();

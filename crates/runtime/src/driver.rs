@@ -210,7 +210,9 @@ impl Engine {
             std::thread::Builder::new().name("abide-watchdog".into()).spawn(move || watchdog::watch(&watching))?;
         let writing = shared.clone();
         let writer = std::thread::Builder::new().name("abide-writer".into()).spawn(move || writer::write(&writing))?;
-        let intake = intake::spawn(&shared)?;
+        // A guest has nothing to begin with what is asked by SQL: it would refuse it for good.
+        let guest = shared.core.lock().ring.as_ref().is_some_and(|ring| ring.guest);
+        let intake = if guest { None } else { intake::spawn(&shared)? };
         shared.threads.lock().extend([watchdog, writer].into_iter().chain(intake));
         Ok(Self { shared, _runtime: runtime })
     }

@@ -18,6 +18,7 @@ mod dispatch;
 mod driver;
 mod entropy;
 mod expiry;
+pub mod house;
 mod inspection;
 mod intake;
 mod letters;

@@ -30,7 +30,9 @@ impl Shared {
             tracing::warn!(%fault, "the lease could not be renewed");
             match fault.kind {
                 FaultKind::Refused | FaultKind::Unknown | FaultKind::Held => {}
-                FaultKind::Fatal | FaultKind::Corrupt { .. } | FaultKind::Unusable => self.close(&fault.message),
+                FaultKind::Fatal | FaultKind::Corrupt { .. } | FaultKind::Importing | FaultKind::Unusable => {
+                    self.close(&fault.message);
+                }
             }
         }
         true

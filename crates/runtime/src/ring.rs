@@ -22,7 +22,7 @@ pub(crate) struct Ring {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) lease_ms: u64,
     /// Whether it serves only what nobody else would.
-    guest: bool,
+    pub(crate) guest: bool,
     pub(crate) view: Membership,
     /// Until when this node may serve its shards. Before its lease ends, by a margin for clocks that differ.
     pub(crate) serves_until: Timestamp,

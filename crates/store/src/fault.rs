@@ -33,6 +33,8 @@ pub enum FaultKind {
     },
     /// The shard belongs to another node that lives. Nothing was written.
     Held,
+    /// The store is being filled from elsewhere, or that did not come to its end: nobody works on it.
+    Importing,
     /// The store cannot be opened: held by another, of a newer format, not a store, read-only.
     Unusable,
 }
@@ -62,7 +64,12 @@ impl Fault {
     pub fn position(&self) -> Option<Seq> {
         match self.kind {
             FaultKind::Corrupt { position, .. } => position.map(|(_, seq)| seq),
-            FaultKind::Refused | FaultKind::Unknown | FaultKind::Fatal | FaultKind::Held | FaultKind::Unusable => None,
+            FaultKind::Refused
+            | FaultKind::Unknown
+            | FaultKind::Fatal
+            | FaultKind::Held
+            | FaultKind::Importing
+            | FaultKind::Unusable => None,
         }
     }
 

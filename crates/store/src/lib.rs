@@ -13,6 +13,7 @@ mod cluster;
 mod counts;
 mod fault;
 mod group;
+mod import;
 pub mod intake;
 mod journal;
 mod letter;
@@ -36,6 +37,7 @@ pub mod sqlite;
 
 pub use cluster::{Cluster, Living, Member, Membership, Owned};
 pub use fault::{Fault, FaultKind};
+pub use import::Import;
 pub use intake::Intake;
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
 pub use serving::Serving;

@@ -8,6 +8,9 @@ use crate::sum::Sum;
 /// How many shards the store was made with.
 pub(crate) const SHARDS: &str = "shards";
 
+/// There while the store is being filled from elsewhere.
+pub(crate) const IMPORTING: &str = "importing";
+
 pub(crate) fn sum(name: &str, value: &str) -> i64 {
     Sum::of("setting").text(Some(name)).text(Some(value)).end()
 }

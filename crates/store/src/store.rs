@@ -8,8 +8,10 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace};
 use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestamp};
 
-use crate::transaction::{Place, Transacted, Work};
-use crate::{Cluster, DeadLetterItem, Fault, FaultKind, Filter, Intake, Listed, Membership, Page, Serving, Stats};
+use crate::transaction::{Outcome, Place, Transacted, Work};
+use crate::{
+    Cluster, DeadLetterItem, Fault, FaultKind, Filter, Import, Intake, Listed, Membership, Page, Serving, Stats,
+};
 
 /// What a shard's owner needs to know to go on.
 #[derive(Clone, Debug)]
@@ -204,6 +206,9 @@ pub trait Store: Send {
         Ok(())
     }
 
+    /// What whoever fills an empty store needs.
+    fn import(&mut self) -> &mut dyn Import;
+
     /// Another view of the same store, for inspection beside the owner.
     ///
     /// # Errors
@@ -279,6 +284,15 @@ pub trait Reader: Send {
     /// # Errors
     /// When the index cannot be read.
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault>;
+
+    /// What transactions of the users' own came to, in the order of their places, after one of them.
+    ///
+    /// # Errors
+    /// When they cannot be read, or one is damaged.
+    fn outcomes(&mut self, after: Option<&Outcome>, most: usize) -> Result<Vec<Outcome>, Fault> {
+        let _ = (after, most);
+        Ok(Vec::new())
+    }
 
     /// Who lives, who is gone, and who owns what; `None` of a store for one owner at a time.
     ///

@@ -3,8 +3,10 @@
 
 use std::any::Any;
 
-use abide_kernel::{RunId, ShardEpoch, ShardId};
+use abide_kernel::{RunId, ShardEpoch, ShardId, Timestamp};
+use serde::{Deserialize, Serialize};
 
+use crate::Fault;
 use crate::sum::Sum;
 
 /// Where a transaction belongs.
@@ -23,8 +25,40 @@ pub struct Place {
 impl Place {
     /// The checksum of an outcome.
     pub(crate) fn sum(&self, at: i64, outcome: &str) -> i64 {
-        let sum = Sum::of("transaction_outcome").bytes(Some(&self.run.0.to_be_bytes()));
-        sum.text(Some(&self.key)).number(at).text(Some(outcome)).end()
+        sum(self.run, &self.key, at, outcome)
+    }
+}
+
+fn sum(run: RunId, key: &str, at: i64, outcome: &str) -> i64 {
+    let sum = Sum::of("transaction_outcome").bytes(Some(&run.0.to_be_bytes()));
+    sum.text(Some(key)).number(at).text(Some(outcome)).end()
+}
+
+/// What a transaction came to, as a store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The run.
+    pub run: RunId,
+    /// What the transaction is known by.
+    pub key: String,
+    /// When it was committed.
+    pub at: Timestamp,
+    /// Its outcome, as JSON.
+    pub outcome: String,
+}
+
+impl Outcome {
+    pub(crate) fn sum(&self) -> i64 {
+        sum(self.run, &self.key, self.at.0, &self.outcome)
+    }
+
+    /// The same, if it is as it was written.
+    pub(crate) fn checked(self, checksum: i64) -> Result<Self, Fault> {
+        if self.sum() == checksum {
+            return Ok(self);
+        }
+        let message = format!("the outcome of {:?} is damaged: its checksum does not match", self.key);
+        Err(Fault::corrupt(Some(self.run), None, message))
     }
 }
 

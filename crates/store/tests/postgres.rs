@@ -5,7 +5,7 @@ mod server;
 use abide_kernel::{RunId, Seq, ShardId};
 use abide_store::Store;
 use abide_store::conformance::{
-    self, Fixture, SHARDS, append, compact, damage, envelopes, index, journal, listing, purge, readers, reopen,
+    self, Fixture, SHARDS, append, compact, damage, envelopes, import, index, journal, listing, purge, readers, reopen,
 };
 use server::Schema;
 
@@ -283,6 +283,12 @@ fn reads_and_writes_are_counted() {
 #[test]
 fn sizes_are_counted() {
     readers::sizes_are_counted(&mut fixture());
+}
+
+/// AB-8: only an empty store is filled, and what was set aside elsewhere is kept as it was.
+#[test]
+fn an_empty_store_is_filled() {
+    import::an_empty_store_is_filled(&mut fixture());
 }
 
 /// A case that this file forgets would be a promise nobody checks here.

@@ -169,6 +169,20 @@ fn the_guide_follows_a_run() {
     assert!(others.iter().all(|sql| !of_run(sql).is_empty() || sql.contains("dead_letter") || sql.contains("nodes")));
 }
 
+/// AB-8: what was filled in part is opened by nobody, and a node that has it open already takes nothing.
+#[test]
+fn a_store_that_was_filled_in_part_is_refused() {
+    let schema = Schema::new(2);
+    let (mut importer, mut waiting) = (schema.open(), schema.open());
+    importer.open_shard(ShardId(0), "p").unwrap();
+    importer.import().begin_import().unwrap();
+    drop(importer);
+    let words = format!("DROP SCHEMA \"{}\" CASCADE", schema.name);
+    refused(PostgresStore::open(&schema.url(), 2), FaultKind::Importing, &words);
+    assert_eq!(waiting.open_shard(ShardId(1), "q").unwrap_err().kind, FaultKind::Importing);
+    assert_eq!(open_read_only(&schema.url()).unwrap().stats().unwrap().journal_rows, 0);
+}
+
 /// SQ-14: an engine needs no more than what the guide gives to its role, and whoever looks needs less.
 #[test]
 fn a_role_of_least_privilege_is_enough() {

@@ -36,6 +36,19 @@ fn names(folder: &TempDir) -> Vec<String> {
     names
 }
 
+/// AB-8: a file that was filled in part is opened by nobody.
+#[test]
+fn a_file_that_was_filled_in_part_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("new.db");
+    let mut store = open(&path).unwrap();
+    store.import().begin_import().unwrap();
+    drop(store);
+    let fault = open(&path).expect_err("it must not open");
+    assert_eq!(fault.kind, FaultKind::Importing, "{fault}");
+    assert!(fault.message.contains("delete") && fault.message.contains("new.db-wal"), "{fault}");
+}
+
 /// SQ-14: a path that cannot be a store is refused before anything is made there.
 #[test]
 fn a_path_that_is_no_file_is_refused() {

@@ -8,7 +8,7 @@ use super::{Answer, Command, Load, Shard, Ticket};
 use crate::envelope::Message;
 use crate::limits::WAITING_COMMANDS_MAX;
 use crate::transition::start::{self, StartAnswer};
-use crate::{ChildAnswer, Parent, Payload, Refusal, RequestId, RunId, StartSpec, Started, mix};
+use crate::{ChildAnswer, Parent, Refusal, RequestId, RunId, StartSpec, Started};
 
 impl Shard {
     /// Decides on a start. What the request began before is looked for first: a retry gets the first answer, also
@@ -44,9 +44,7 @@ impl Shard {
         if spec.key.is_none() || self.home(id.slot()) == self.config.id {
             return id;
         }
-        // Mixed, so that it meets no run whose request was made beside this one.
-        let entropy = u128::from(mix((id.0 as u64).rotate_left(32) ^ u64::from(id.slot().0)));
-        RunId::new(id.made_at(), spec.admission_slot(request), entropy)
+        start::reservation_id(id, spec, request)
     }
 
     /// Answers a start whose record is in memory.
@@ -125,12 +123,7 @@ impl Shard {
     /// Holds a business key here for a run that lives in another shard, and tells that shard to begin it.
     fn reserve(&mut self, id: RunId, mut started: Started) -> RunId {
         let reservation = self.record_of(id, &started.spec, started.request);
-        let mut held = started.clone();
-        held.reserves = Some(id);
-        held.parent = None;
-        // The run's own deadline ends the run, which frees the key; the record needs only the hash of the input.
-        held.spec.deadline = None;
-        held.spec.input = Payload::null();
+        let held = start::held(id, &started);
         started.reservation = Some(reservation);
         self.begin(reservation, start::decide(reservation, held, self.now).facts);
         self.messages.push_back(Message::Begin { run: id, started: Box::new(started) });

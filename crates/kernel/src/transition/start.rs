@@ -9,7 +9,8 @@ use super::{Transition, schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Cursor, Fact, OnConflict, Parent, Phase, RequestId, Run, RunId, StartSpec, Started, Str, Timestamp, run::RUN_FORMAT,
+    Cursor, Fact, OnConflict, Parent, Payload, Phase, RequestId, Run, RunId, StartSpec, Started, Str, Timestamp, mix,
+    run::RUN_FORMAT,
 };
 
 /// What a start was answered with.
@@ -53,6 +54,27 @@ impl RejectReason {
 pub fn started(spec: StartSpec, request: RequestId, parent: Option<Parent>) -> Started {
     let input_hash = spec.key.is_some().then(|| spec.input.canonical_hash());
     Started { spec, request, parent, input_hash, reserves: None, reservation: None }
+}
+
+/// The id of the record that holds a run's key, where that is not in the run's own shard.
+#[must_use]
+pub fn reservation_id(id: RunId, spec: &StartSpec, request: RequestId) -> RunId {
+    // Mixed, so that it meets no run whose request was made beside this one.
+    let entropy = u128::from(mix((id.0 as u64).rotate_left(32) ^ u64::from(id.slot().0)));
+    RunId::new(id.made_at(), spec.admission_slot(request), entropy)
+}
+
+/// How the record begins that holds a run's key.
+#[must_use]
+pub fn held(id: RunId, started: &Started) -> Started {
+    let mut held = started.clone();
+    held.reserves = Some(id);
+    held.reservation = None;
+    held.parent = None;
+    // The run's own deadline ends the run, which frees the key; the record needs only the hash of the input.
+    held.spec.deadline = None;
+    held.spec.input = Payload::null();
+    held
 }
 
 /// The facts of a new run: it began, and its first attempts may be claimed.

@@ -6,6 +6,7 @@ pub mod append;
 pub mod compact;
 pub mod damage;
 pub mod envelopes;
+pub mod import;
 pub mod index;
 pub mod journal;
 pub mod listing;
@@ -108,6 +109,7 @@ pub const CASES: &[(&str, Case)] = cases![
     envelopes::a_taken_number_refuses_the_whole_group,
     envelopes::dead_letters_keep_what_was_set_aside,
     envelopes::a_dead_letter_is_settled_once,
+    import::an_empty_store_is_filled,
     listing::every_filter_agrees_with_a_plain_one,
     listing::pages_have_no_gap_and_no_repeat,
     listing::runs_are_found_by_the_beginning_of_their_id,

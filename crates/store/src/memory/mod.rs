@@ -5,6 +5,7 @@
 
 mod cluster;
 mod faults;
+mod import;
 mod reader;
 mod state;
 
@@ -19,7 +20,9 @@ pub use faults::{Faults, WriteFault};
 pub use reader::MemoryReader;
 
 use crate::counts::Counts;
-use crate::{Cluster, Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
+use crate::{
+    Cluster, Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict,
+};
 use state::State;
 
 /// A handle on a store in memory.
@@ -104,6 +107,10 @@ impl Store for MemoryStore {
 
     fn cluster(&mut self) -> Option<&mut dyn Cluster> {
         self.clock.is_some().then_some(self as &mut dyn Cluster)
+    }
+
+    fn import(&mut self) -> &mut dyn Import {
+        self
     }
 
     fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {

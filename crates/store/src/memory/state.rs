@@ -10,8 +10,8 @@ use abide_kernel::{LetterId, Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Sta
 use super::faults::Script;
 use crate::row::RawRow;
 use crate::{
-    DeadLetterItem, Due, Fault, FaultKind, Living, Opened, ReadyPage, Scanned, StoredRun, Verdict, group, journal,
-    record,
+    DeadLetterItem, Due, Fault, FaultKind, Living, Opened, ReadyPage, Scanned, StoredRun, Verdict, group, import,
+    journal, record,
 };
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,9 @@ pub(super) struct State {
     pub(super) cursors: BTreeMap<(ShardId, ShardId), u64>,
     pub(super) dead: Vec<DeadLetterItem>,
     /// How many envelopes were ever set aside.
-    letters: u64,
+    pub(super) letters: u64,
+    /// It is being filled from elsewhere.
+    pub(super) importing: bool,
     /// Nodes that share the store, by process, and when their leases end.
     pub(super) members: BTreeMap<Str, Living>,
     /// How many batches were refused as stale.
@@ -70,6 +72,7 @@ impl State {
             cursors: BTreeMap::new(),
             dead: Vec::new(),
             letters: 0,
+            importing: false,
             members: BTreeMap::new(),
             stale_writes: 0,
             script: Script::default(),
@@ -77,6 +80,9 @@ impl State {
     }
 
     pub(super) fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault> {
+        if self.importing {
+            return Err(import::unfinished("the store", "drop it"));
+        }
         let count = self.shards.len();
         let Some(state) = self.shards.get_mut(usize::from(shard.0)) else {
             let message = format!("the store has {count} shards, counted from 0; found shard {}", shard.0);

@@ -44,16 +44,22 @@ impl<'a> Letters<'a> {
             }
         }
         for (_, at, node, dead) in self.dead.iter().filter(|(shard, ..)| held.contains(shard)) {
-            let row = live.query_one("SELECT nextval('dead_letter_id')", &[]).await?;
-            let letter = RawLetter::of(row.try_get(0)?, *at, node, dead);
-            live.execute(
-                "INSERT INTO dead_letter (id, at, node, reason, body, checksum) VALUES ($1, $2, $3, $4, $5, $6)",
-                &[&letter.id, &letter.at, &escape(&letter.node), &escape(&letter.reason), &letter.body, &letter.sum()],
-            )
-            .await?;
+            set_aside(live, *at, node, dead).await?;
         }
         Ok(())
     }
+}
+
+/// Sets an envelope aside under a number that was never used.
+pub(super) async fn set_aside(live: &mut Live, at: Timestamp, node: &str, dead: &DeadEnvelope) -> Result<(), Trouble> {
+    let row = live.query_one("SELECT nextval('dead_letter_id')", &[]).await?;
+    let letter = RawLetter::of(row.try_get(0)?, at, node, dead);
+    live.execute(
+        "INSERT INTO dead_letter (id, at, node, reason, body, checksum) VALUES ($1, $2, $3, $4, $5, $6)",
+        &[&letter.id, &letter.at, &escape(&letter.node), &escape(&letter.reason), &letter.body, &letter.sum()],
+    )
+    .await?;
+    Ok(())
 }
 
 /// All that were set aside, in order.

@@ -15,6 +15,7 @@ mod append;
 mod cluster;
 mod column;
 mod flush;
+mod import;
 mod intake;
 mod letter;
 mod owner;

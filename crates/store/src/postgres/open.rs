@@ -8,7 +8,7 @@ use super::append::{MESSAGES, ROWS};
 use super::connect::{Role, Settings};
 use super::flush::FLUSH;
 use super::link::{Link, Live, Work};
-use super::{Lease, Owned, PostgresReader, PostgresStore, Transactions, schema};
+use super::{Lease, Owned, PostgresReader, PostgresStore, Transactions, import, schema};
 use crate::{Fault, FaultKind, PostgresUrl};
 
 impl PostgresStore {
@@ -16,7 +16,8 @@ impl PostgresStore {
     ///
     /// # Errors
     /// When the database cannot be reached, is none that can hold a store, holds one of a newer format, or may not be
-    /// written by this user; with `strict`, also when the server may lose what it acknowledged.
+    /// written by this user; when it holds a part of what was to be imported; with `strict`, also when the server may
+    /// lose what it acknowledged.
     pub fn open(url: &PostgresUrl, shards: u16) -> Result<Self, Fault> {
         if shards == 0 || shards > SLOTS {
             let message = format!("a store has 1 to {SLOTS} shards, not {shards}");
@@ -28,6 +29,7 @@ impl PostgresStore {
         let found = link.run(&doing, Work::Repeatable, async |live: &mut Live| {
             settings.check(live).await?;
             schema::migrate(live, &settings.schema, shards).await?;
+            import::check(live, &settings.schema).await?;
             // The first of each is not to wait for this.
             live.prepare(&[ROWS, MESSAGES, FLUSH]).await?;
             schema::shards(live).await

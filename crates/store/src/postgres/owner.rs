@@ -10,9 +10,10 @@ use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
 use super::fault::Trouble;
 use super::intake::PostgresIntake;
 use super::link::{Live, Work};
-use super::{Owned, PostgresReader, PostgresStore, read, shard};
+use super::{Owned, PostgresReader, PostgresStore, import, read, shard};
 use crate::{
-    Cluster, Counters, Due, Fault, FaultKind, Intake, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict,
+    Cluster, Counters, Due, Fault, FaultKind, Import, Intake, Opened, Reader, ReadyPage, Scanned, Store, StoredRun,
+    Verdict,
 };
 
 impl PostgresStore {
@@ -38,8 +39,13 @@ impl Store for PostgresStore {
             return Err(Fault::new(FaultKind::Unusable, message));
         }
         self.counts.write();
+        let schema = self.settings.schema.clone();
         let taken = self.link.run("taking ownership of a shard", Work::Repeatable, async |live: &mut Live| {
-            live.transaction("BEGIN", async |live| shard::take(live, shard, count, owner).await).await
+            live.transaction("BEGIN", async |live| {
+                import::check(live, &schema).await?;
+                shard::take(live, shard, count, owner).await
+            })
+            .await
         })?;
         let shard::Taken { opened, node, last, noted } = taken;
         let consumed = (0u16..).zip(&opened.consumed).filter(|(_, number)| **number > 0);
@@ -118,6 +124,10 @@ impl Store for PostgresStore {
 
     fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {
         self.read("reading envelopes", async |live: &mut Live| read::read_envelopes(live, to, most).await)
+    }
+
+    fn import(&mut self) -> &mut dyn Import {
+        self
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {

@@ -8,9 +8,10 @@ use super::connect::{Role, Settings};
 use super::fault::Trouble;
 use super::link::{Link, Live, Work};
 use super::list::list;
-use super::{cluster, letter, read, schema, shard};
+use super::{cluster, letter, read, schema, shard, transaction};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
+use crate::transaction::Outcome;
 use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun};
 
 /// Several statements that see one state of the tables.
@@ -128,6 +129,12 @@ impl Reader for PostgresReader {
         };
         let (low, high) = range.into_inner();
         self.read("looking for runs", async |live: &mut Live| read::find(live, low, high, most).await)
+    }
+
+    fn outcomes(&mut self, after: Option<&Outcome>, most: usize) -> Result<Vec<Outcome>, Fault> {
+        self.read("reading outcomes of transactions", async |live: &mut Live| {
+            transaction::outcomes(live, after, super::limit(most)).await
+        })
     }
 
     fn membership(&mut self) -> Result<Option<Membership>, Fault> {

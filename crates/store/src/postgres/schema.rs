@@ -85,7 +85,7 @@ async fn begin(live: &mut Live, shards: u16) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn write_setting(live: &mut Live, name: &str, value: u64) -> Result<(), Trouble> {
+pub(super) async fn write_setting(live: &mut Live, name: &str, value: u64) -> Result<(), Trouble> {
     let value = value.to_string();
     live.execute(
         "INSERT INTO setting (name, value, checksum) VALUES ($1, $2, $3)

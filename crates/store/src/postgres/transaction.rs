@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use abide_kernel::{RunId, Timestamp};
 use tokio::sync::{Notify, Semaphore};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -16,7 +17,7 @@ use super::column::{Id, escape, small};
 use super::connect::{Role, Settings};
 use super::fault::{Trouble, said};
 use super::link::Live;
-use crate::transaction::{Place, Transacted};
+use crate::transaction::{Outcome, Place, Transacted};
 use crate::{Fault, FaultKind};
 
 /// Transactions at once; more wait for their turn.
@@ -366,7 +367,37 @@ impl Drop for Over {
 
 /// What an outcome is found by: keys may be longer than an index takes.
 fn id(place: &Place) -> String {
-    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(place.key.as_bytes()))
+    id_of(&place.key)
+}
+
+fn id_of(key: &str) -> String {
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(key.as_bytes()))
+}
+
+/// Writes what a transaction came to elsewhere.
+pub(super) async fn insert(live: &mut Live, kept: &Outcome) -> Result<(), Trouble> {
+    let (key, outcome) = (escape(&kept.key), escape(&kept.outcome));
+    live.execute(
+        "INSERT INTO transaction_outcome (run, id, key, at, checksum, outcome) VALUES ($1, $2, $3, $4, $5, $6)",
+        &[&Id(kept.run), &id_of(&kept.key), &key, &kept.at.0, &kept.sum(), &outcome],
+    )
+    .await?;
+    Ok(())
+}
+
+/// What transactions came to, in the order of their places, after one of them.
+pub(super) async fn outcomes(live: &mut Live, after: Option<&Outcome>, most: i64) -> Result<Vec<Outcome>, Trouble> {
+    let (run, place) = after.map_or((RunId(0), String::new()), |after| (after.run, id_of(&after.key)));
+    let sql = "SELECT run, key, at, outcome, checksum FROM transaction_outcome
+               WHERE (run, id) > ($1, $2) ORDER BY run, id LIMIT $3";
+    let mut found = Vec::new();
+    for row in live.query(sql, &[&Id(run), &place, &most]).await? {
+        let text = |column: usize| row.try_get::<_, String>(column).map(super::column::unescape);
+        let run = row.try_get::<_, Id>(0)?.0;
+        let kept = Outcome { run, key: text(1)?, at: Timestamp(row.try_get(2)?), outcome: text(3)? };
+        found.push(kept.checked(row.try_get(4)?)?);
+    }
+    Ok(found)
 }
 
 fn refused(trouble: Trouble) -> Fault {

@@ -14,6 +14,7 @@ mod append;
 mod checkpoint;
 mod fault;
 mod flush;
+mod import;
 mod letter;
 mod owner;
 mod shard;

@@ -11,7 +11,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::fault;
-use super::{Holder, Owned, SqliteReader, SqliteStore, checkpoint, lock, schema, setting};
+use super::{Holder, Owned, SqliteReader, SqliteStore, checkpoint, import, lock, schema, setting};
 use crate::{Durability, Fault, FaultKind};
 
 /// How long to wait for others that use the file: readers that pin its log, foreign writers.
@@ -23,7 +23,8 @@ impl SqliteStore {
     /// Opens the store at `path`, or makes it with `shards` shards. `owner` names the holder to others.
     ///
     /// # Errors
-    /// When another process holds it, it is of a newer format, no store, a directory, or cannot be written.
+    /// When another process holds it, it is of a newer format, no store, a directory, or cannot be written; and when it
+    /// holds a part of what was to be imported.
     pub fn open(path: &Path, durability: Durability, shards: u16, owner: &str) -> Result<Self, Fault> {
         if shards == 0 || shards > SLOTS {
             let message = format!("a store has 1 to {SLOTS} shards, not {shards}");
@@ -47,6 +48,7 @@ impl SqliteStore {
         schema::migrate(&mut connection, shards)?;
         settle(&connection, path)?;
         sync_folder(path)?;
+        import::check(&connection, path)?;
         let map = ShardMap::new(setting::shards(&connection)?);
         Ok(Self {
             connection,

@@ -12,7 +12,9 @@ use super::fault::{commit_fault, fault};
 use super::shard::{ShardRow, end_of_log};
 use super::{Owned, SqliteReader, SqliteStore, letter, read};
 use crate::transaction::{Place, Transacted, Work};
-use crate::{Counters, Due, Fault, FaultKind, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun, Verdict};
+use crate::{
+    Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun, Verdict,
+};
 
 /// How long closing waits for readers: the next one to open the file can do what is left.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -23,7 +25,7 @@ impl SqliteStore {
         &self.connection
     }
 
-    fn check_going(&self) -> Result<(), Fault> {
+    pub(super) fn check_going(&self) -> Result<(), Fault> {
         if let Some(why) = &self.stopped {
             let message = format!(
                 "a write to {} failed before, and what is on the disk is not known: it is not written to again; open it anew ({why})",
@@ -39,7 +41,7 @@ impl SqliteStore {
     }
 
     /// After a fatal fault nothing is written or synced through this connection, not even when it closes.
-    fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
+    pub(super) fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         if let Err(fault) = &answer
             && fault.kind == FaultKind::Fatal
         {
@@ -210,6 +212,10 @@ impl Store for SqliteStore {
 
     fn counters(&self) -> Counters {
         self.counts.snapshot()
+    }
+
+    fn import(&mut self) -> &mut dyn Import {
+        self
     }
 
     fn announce(&mut self, serving: &Serving) -> Result<(), Fault> {

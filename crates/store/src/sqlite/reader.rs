@@ -9,9 +9,10 @@ use rusqlite::{Connection, OpenFlags, Transaction, params};
 use super::fault::fault;
 use super::list::list;
 use super::shard::ShardRow;
-use super::{check, letter, limit, open, read, schema, setting};
+use super::{check, letter, limit, open, read, schema, setting, transact};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
+use crate::transaction::Outcome;
 use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun};
 
 /// A view of a SQLite store that never writes.
@@ -127,5 +128,9 @@ impl Reader for SqliteReader {
         let (low, high) = (range.start().0.to_be_bytes(), range.end().0.to_be_bytes());
         let sql = "SELECT id FROM run WHERE id BETWEEN ?1 AND ?2 AND reservation = 0 ORDER BY id LIMIT ?3";
         read::read_ids(self.read(), sql, params![low.as_slice(), high.as_slice(), limit(most)])
+    }
+
+    fn outcomes(&mut self, after: Option<&Outcome>, most: usize) -> Result<Vec<Outcome>, Fault> {
+        transact::outcomes(self.read(), after, limit(most))
     }
 }

@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
+use abide_kernel::{RunId, Timestamp};
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::{commit_fault, fault};
 use super::{SqliteStore, check};
 use crate::Fault;
-use crate::transaction::{Place, Transacted, Work};
+use crate::transaction::{Outcome, Place, Transacted, Work};
 
 /// How many steps of SQLite's machine go by before the time is looked at.
 const STEPS: i32 = 1_000;
@@ -103,13 +104,43 @@ impl SqliteStore {
 
 fn write(connection: &Connection, place: &Place, outcome: &str) -> rusqlite::Result<()> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let at = now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
+    let at = Timestamp(now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX)));
+    insert(connection, &Outcome { run: place.run, key: place.key.clone(), at, outcome: outcome.to_owned() })
+}
+
+/// Writes what a transaction came to.
+pub(super) fn insert(connection: &Connection, outcome: &Outcome) -> rusqlite::Result<()> {
+    let run = outcome.run.0.to_be_bytes();
     connection
         .prepare_cached(
             "INSERT INTO transaction_outcome (run, key, at, outcome, checksum) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
-        .execute(params![place.run.0.to_be_bytes().as_slice(), place.key, at, outcome, place.sum(at, outcome)])?;
+        .execute(params![run.as_slice(), outcome.key, outcome.at.0, outcome.outcome, outcome.sum()])?;
     Ok(())
+}
+
+/// What transactions came to, in the order of their places, after one of them.
+pub(super) fn outcomes(connection: &Connection, after: Option<&Outcome>, most: i64) -> Result<Vec<Outcome>, Fault> {
+    let doing = |error| fault("reading outcomes of transactions", error);
+    let (run, key) = after.map_or((RunId(0), ""), |after| (after.run, after.key.as_str()));
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT run, key, at, outcome, checksum FROM transaction_outcome
+             WHERE (run, key) > (?1, ?2) ORDER BY run, key LIMIT ?3",
+        )
+        .map_err(doing)?;
+    let mut rows = statement.query(params![run.0.to_be_bytes().as_slice(), key, most]).map_err(doing)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(doing)? {
+        let read = || {
+            let run = RunId(u128::from_be_bytes(row.get(0)?));
+            let outcome = Outcome { run, key: row.get(1)?, at: Timestamp(row.get(2)?), outcome: row.get(3)? };
+            Ok((outcome, row.get(4)?))
+        };
+        let (outcome, checksum): (Outcome, i64) = read().map_err(doing)?;
+        found.push(outcome.checked(checksum)?);
+    }
+    Ok(found)
 }
 
 /// What the users' SQL may do: everything in tables of its own, and look at ours. What would end the transaction, or change
