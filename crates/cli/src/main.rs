@@ -54,7 +54,7 @@ enum Verb {
     DeadLetter(commands::dead_letter::Command),
     /// Outside work of runs: list, show, resolve what is in doubt.
     Effect(commands::effect::Command),
-    /// The store itself: check, stats, migrate.
+    /// The store itself: check, stats, migrate, export, import.
     Store(commands::store::Command),
     /// The nodes that share a store: list, drain, resume.
     Node(commands::node::Command),

@@ -11,7 +11,7 @@ use abide_kernel::{LetterId, Refusal, RunId, Slot, Str};
 use abide_runtime::{Config, Engine, Letter, Link, Mailbox, Wire};
 use abide_store::postgres::PostgresStore;
 use abide_store::sqlite::SqliteStore;
-use abide_store::{Cluster, Durability, Member, Membership, PostgresUrl, Reader, StoreUrl, postgres};
+use abide_store::{Cluster, Durability, Fault, Member, Membership, PostgresUrl, Reader, Store, StoreUrl, postgres};
 use tokio::runtime::Runtime;
 
 use crate::failure::{Exit, Failure};
@@ -64,8 +64,23 @@ fn config() -> Config {
     config
 }
 
+impl At {
+    /// The store as one who writes to it has it; it is made with so many shards if it is not there.
+    pub(crate) fn open(&self, shards: Option<u16>) -> Result<Box<dyn Store>, Fault> {
+        match self {
+            Self::File { path, durability } => {
+                Ok(Box::new(SqliteStore::open(path, *durability, shards.unwrap_or(1), &name())?))
+            }
+            Self::Database(url) => {
+                let usual = StoreUrl::Postgres(url.clone()).shards_default();
+                Ok(Box::new(PostgresStore::open(url, shards.unwrap_or(usual))?))
+            }
+        }
+    }
+}
+
 /// The store in a file, owned by this process.
-pub(crate) fn open_file(path: &Path, durability: Durability) -> Result<SqliteStore, Failure> {
+fn open_file(path: &Path, durability: Durability) -> Result<SqliteStore, Failure> {
     SqliteStore::open(path, durability, 1, &name()).map_err(|fault| {
         let held = SqliteStore::holder(path).is_some();
         let mut failure = Failure::from(fault);
