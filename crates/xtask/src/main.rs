@@ -6,6 +6,7 @@
 
 mod bench_postgres;
 mod crash;
+mod house;
 mod known_bugs;
 mod mutants;
 mod setup;
@@ -38,6 +39,8 @@ enum Verb {
     /// The process that `crash --transactions` kills.
     #[command(hide = true)]
     CrashTransactions(crash::transactions::WorkerOptions),
+    /// Moves stores with open runs of every kind from a file to PostgreSQL and back; the last line is one JSON object.
+    House(house::Options),
     /// Lives through worlds, each from one seed, and looks for anything wrong; the last line is one JSON object.
     Sim(sim::Options),
     /// Changes the kernel in small ways and looks for changes that no test notices; the last line is one JSON object.
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Verb::Crash(options) => crash::perform(&options),
         Verb::CrashWorker(options) => crash::worker::perform(&options),
         Verb::CrashTransactions(options) => crash::transactions::work(&options),
+        Verb::House(options) => house::perform(&options),
         Verb::Sim(options) => sim::perform(&root, &options),
         Verb::Mutants(options) => mutants::perform(&root, &options),
         Verb::BenchPostgres(options) => bench_postgres::perform(&root, &options),
