@@ -45,10 +45,7 @@ WITH tick AS MATERIALIZED (
 )
 SELECT 'node', tick.now, until, process, node, address, draining FROM node, tick
 UNION ALL
-SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard
-UNION ALL
-SELECT 'mail', id, 0, NULL, NULL, NULL, NULL FROM shard
-    WHERE owner = $1 AND (SELECT e.number FROM envelope e WHERE e.receiver = shard.id LIMIT 1) IS NOT NULL";
+SELECT 'shard', id, epoch, owner, NULL, NULL, NULL FROM shard";
 
 impl Cluster for PostgresStore {
     fn renew(&mut self, member: &Member, lease: Duration) -> Result<Membership, Fault> {
