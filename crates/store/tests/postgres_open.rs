@@ -8,10 +8,11 @@ use std::process::Command;
 use std::thread;
 
 use abide_kernel::shard::{Batch, Flush, Record};
-use abide_kernel::{Facts, Rev, Row, RunId, Seq, ShardId, Slot, Status, Timestamp};
+use abide_kernel::{Facts, Rev, Row, RunId, Seq, ShardEpoch, ShardId, Slot, Status, Timestamp};
 use abide_pg_testing::{FAST, Server};
+use abide_store::intake::Answered;
 use abide_store::postgres::{PostgresStore, open_read_only};
-use abide_store::{Fault, FaultKind, Filter, Page, Reader, Store};
+use abide_store::{Fault, FaultKind, Filter, Page, Reader, Store, Verdict};
 use server::{Schema, parse, server};
 
 const GUIDE: &str = include_str!("../../../docs/postgres.md");
@@ -183,7 +184,7 @@ fn a_store_that_was_filled_in_part_is_refused() {
     assert_eq!(open_read_only(&schema.url()).unwrap().stats().unwrap().journal_rows, 0);
 }
 
-/// SQ-14: an engine needs no more than what the guide gives to its role, and whoever looks needs less.
+/// SQ-14, SE-6: an engine needs no more than what the guide gives to its role, and whoever looks needs less.
 #[test]
 fn a_role_of_least_privilege_is_enough() {
     let server = Server::start_with(FAST);
@@ -205,6 +206,28 @@ fn a_role_of_least_privilege_is_enough() {
     let opened = store.open_shard(ShardId(0), "p").unwrap();
     let purge = Flush { epoch: opened.epoch, purged: vec![(run, Seq(2))], ..Flush::default() };
     store.flush(&[purge]).unwrap();
+
+    // Whoever asks by SQL sees nothing of ours, and what they ask is taken in by the engine.
+    server.psql("CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA abide TO shop");
+    let asked = server.psql("SET ROLE shop; SELECT abide.start('order', '1')");
+    assert_eq!(server.psql(&format!("SET ROLE shop; SELECT status FROM abide.request('{asked}')")), "waiting");
+    for ours in ["TABLE abide.request", "TABLE abide.journal", "SELECT abide.ask('start', '{}', '1')"] {
+        let refusal = format!(
+            "SET ROLE shop; DO $$ BEGIN EXECUTE '{}'; RAISE 'it may'; EXCEPTION WHEN insufficient_privilege THEN END $$",
+            ours.replace('\'', "''")
+        );
+        server.psql(&refusal);
+    }
+    let mut intake = store.intake().unwrap().unwrap();
+    intake.upkeep(opened.epoch).unwrap();
+    let request = intake.read(10).unwrap()[0].request;
+    assert_eq!(request.to_string(), asked);
+    let answer = Answered { request, run: Some(run), code: "accepted".into(), message: None };
+    assert_eq!(intake.answer(ShardEpoch(opened.epoch.0 - 1), &[answer.clone()], true).unwrap(), Verdict::Stale);
+    assert_eq!(intake.read(10).unwrap().len(), 1);
+    assert_eq!(intake.answer(opened.epoch, &[answer], true).unwrap(), Verdict::Durable);
+    assert!(intake.read(10).unwrap().is_empty());
+    assert_eq!(intake.started(request).unwrap(), Some(run));
 
     let mut reader = open_read_only(&url("abide_reader")).unwrap();
     assert!(reader.list(&Filter::default(), &Page::default()).unwrap().is_empty());
