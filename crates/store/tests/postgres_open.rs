@@ -223,7 +223,10 @@ fn a_role_of_least_privilege_is_enough() {
     let request = intake.read(10).unwrap()[0].request;
     assert_eq!(request.to_string(), asked);
     let answer = Answered { request, run: Some(run), code: "accepted".into(), message: None };
-    assert_eq!(intake.answer(ShardEpoch(opened.epoch.0 - 1), &[answer.clone()], true).unwrap(), Verdict::Stale);
+    assert_eq!(
+        intake.answer(ShardEpoch(opened.epoch.0 - 1), std::slice::from_ref(&answer), true).unwrap(),
+        Verdict::Stale
+    );
     assert_eq!(intake.read(10).unwrap().len(), 1);
     assert_eq!(intake.answer(opened.epoch, &[answer], true).unwrap(), Verdict::Durable);
     assert!(intake.read(10).unwrap().is_empty());

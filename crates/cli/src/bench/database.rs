@@ -2,6 +2,7 @@
 //! killed leaves it to the next benchmark there.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use abide_store::postgres::raw_client;
@@ -171,12 +172,23 @@ async fn drop_schema(client: &Client, name: &str) -> anyhow::Result<()> {
     client.batch_execute(&sql).await.with_context(|| format!("dropping the schema {name}"))
 }
 
+/// Whether the process is about to end because of Ctrl-C.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// What fails once the schema is being dropped is nobody's concern: whoever drops it ends the process.
+pub(super) fn yield_to_interrupt() {
+    while INTERRUPTED.load(Ordering::Acquire) {
+        std::thread::park();
+    }
+}
+
 /// Listens for Ctrl-C as long as the process lives.
 fn tidy_up_on_interrupt(schema: PostgresUrl) -> anyhow::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::spawn(move || {
         let tidied = runtime.block_on(async {
             tokio::signal::ctrl_c().await?;
+            INTERRUPTED.store(true, Ordering::Release);
             drop_schema(&raw_client(&schema).await?, schema.schema()).await
         });
         if let Err(error) = tidied {

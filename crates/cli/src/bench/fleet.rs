@@ -1,6 +1,7 @@
 //! The engines under load: one in this process, or several nodes in processes of their own that share a store.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -182,6 +183,8 @@ impl Node {
             .args(["--in-flight", &in_flight.to_string()])
             // Not as an argument, which everybody sees: it may have a password.
             .env("ABIDE_STORE", url)
+            // Ctrl-C is for the benchmark, which tidies up; a node ends when nobody tells it anything any more.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

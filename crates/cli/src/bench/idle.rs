@@ -56,7 +56,7 @@ impl Idle {
         for (sql, calls) in &others {
             eprintln!("{calls} times: {sql}");
         }
-        let sum = |counted: &[(String, i64)]| counted.iter().map(|(_, calls)| *calls as f64).sum();
+        let sum = |counted: &[(String, i64)]| counted.iter().map(|(_, calls)| *calls).sum::<i64>() as f64;
         report.add("renewals", sum(&renewals));
         report.add("other_statements", sum(&others));
         let settings = [

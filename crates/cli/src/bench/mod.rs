@@ -42,7 +42,7 @@ pub(crate) enum Bench {
 
 impl Bench {
     pub(crate) fn measure(self, store: &str) -> anyhow::Result<()> {
-        match self {
+        let measured = match self {
             Self::Steps(steps) => steps.measure(store),
             Self::Latency(latency) => latency.measure(store),
             Self::Effects(effects) => effects.measure(),
@@ -51,7 +51,9 @@ impl Bench {
             Self::Sql(sql) => sql.measure(store),
             Self::Idle(idle) => idle.measure(store),
             Self::Node(node) => node.measure(store),
-        }
+        };
+        database::yield_to_interrupt();
+        measured
     }
 }
 
