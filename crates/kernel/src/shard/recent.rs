@@ -59,8 +59,9 @@ impl Recent {
     }
 }
 
+/// Mixed, because clients may count where others draw: a slot and a number must not cancel each other out.
 fn key(id: RunId) -> u64 {
-    (id.0 >> 64) as u64 ^ id.0 as u64
+    crate::mix((id.0 >> 64) as u64) ^ id.0 as u64
 }
 
 #[cfg(test)]
@@ -85,6 +86,20 @@ mod tests {
         recent.found(id(160, 9));
         assert!(!recent.is_first(id(155, 2), now), "others of that age may have begun before us too");
         assert!(recent.is_first(id(161, 2), now));
+    }
+
+    /// Starts whose request ids were counted up in one instant were answered and not made: the slot of one and the number of
+    /// another came to the same.
+    #[test]
+    fn counted_ids_do_not_meet() {
+        let mut recent = Recent::new(Timestamp(100));
+        for slot in 0..64 {
+            for number in 0..64 {
+                let id = RunId::new(Timestamp(200), Slot(slot), number);
+                assert!(!recent.holds(id), "slot {slot}, number {number}");
+                recent.remember(id);
+            }
+        }
     }
 
     /// A client whose clock was ahead made an id that later fell out of memory: its retry must not begin it again.

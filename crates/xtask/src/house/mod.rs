@@ -96,7 +96,7 @@ impl Move<'_> {
     }
 
     fn engine(&self, (url, shards): (&str, u16), moved: &Moved) -> EngineBuilder {
-        let builder = Engine::open(url).shards(shards).queue("default", 100_000).lease(Duration::from_secs(3));
+        let builder = Engine::open(url).shards(shards).queue("default", 100_000).lease(Duration::from_secs(60));
         workflows::all(builder, moved, Duration::from_secs(self.options.nap))
     }
 
