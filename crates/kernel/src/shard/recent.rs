@@ -17,7 +17,8 @@ pub struct Recent {
 
 #[derive(Clone, Debug, Default)]
 struct Generation {
-    ids: Map<u64, ()>,
+    /// Whole: an id that were taken for another would be answered as begun, and never begin.
+    ids: Map<RunId, ()>,
     newest: Timestamp,
 }
 
@@ -43,7 +44,7 @@ impl Recent {
             self.since = self.since.max(dropped.newest);
         }
         self.young.newest = self.young.newest.max(id.made_at());
-        self.young.ids.insert(key(id), ());
+        self.young.ids.insert(id, ());
     }
 
     /// `id` began before: ids as old as it that are not held may have, too.
@@ -55,13 +56,8 @@ impl Recent {
 
     /// Whether `id` is remembered to have begun here.
     pub fn holds(&self, id: RunId) -> bool {
-        self.young.ids.contains_key(&key(id)) || self.old.ids.contains_key(&key(id))
+        self.young.ids.contains_key(&id) || self.old.ids.contains_key(&id)
     }
-}
-
-/// Mixed, because clients may count where others draw: a slot and a number must not cancel each other out.
-fn key(id: RunId) -> u64 {
-    crate::mix((id.0 >> 64) as u64) ^ id.0 as u64
 }
 
 #[cfg(test)]
