@@ -96,6 +96,7 @@ impl Place {
 
     /// What only a file has: a shape of its own, that others may have changed.
     pub(crate) fn file_reader(&self) -> Result<Option<SqliteReader>, Failure> {
+        self.at.check_exists()?;
         self.file().map(|path| Ok(sqlite::open_read_only(path)?)).transpose()
     }
 

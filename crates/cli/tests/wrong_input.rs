@@ -44,7 +44,7 @@ fn a_directory_a_foreign_file_and_a_wrong_url_are_told_apart() {
     refused(&answer, 1, "store_unusable");
     assert!(answer.err.contains("not an Abide store"), "{answer:?}");
 
-    for url in ["abide.db", "postgres://x", "sqlite:", "memory:"] {
+    for url in ["abide.db", "mysql://x", "sqlite:", "memory:"] {
         refused(&shop.abide(&["--store", url, "run", "list"]), 2, "bad_store");
     }
     let missing = shop.abide(&["--store", "sqlite:no/such/folder/abide.db", "run", "start", "greet"]);
