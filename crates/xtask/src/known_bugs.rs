@@ -16,7 +16,8 @@ const SEEDS_MAX: &str = "2000";
 pub(crate) fn perform(root: &Path, most: Option<usize>) -> Result<()> {
     let patches = patches(root)?;
     let scratch = root.join("target/known-bugs");
-    let tree = scratch.join("tree");
+    let (tree, target) = (scratch.join("tree"), scratch.join("target"));
+    lend(root, &target)?;
     let mut found = serde_json::Map::new();
     let mut missed = Vec::new();
     for patch in patches.iter().take(most.unwrap_or(usize::MAX)) {
@@ -27,7 +28,7 @@ pub(crate) fn perform(root: &Path, most: Option<usize>) -> Result<()> {
         // The copy is no repository of its own: what it lies in must not count.
         apply.env("GIT_CEILING_DIRECTORIES", &scratch);
         ensure!(apply.status().context("starting git")?.success(), "{name} no longer applies: bring it up to date");
-        match look_for(&tree, &root.join("target"))? {
+        match look_for(&tree, &target)? {
             Some(seed) => {
                 eprintln!("{name}: found by seed {seed}");
                 found.insert(name.to_owned(), json!(seed));
@@ -77,12 +78,41 @@ fn copy_part(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Lends the copy what was built for the simulator itself and is not ours, so that it need not be built again.
+fn lend(root: &Path, target: &Path) -> Result<()> {
+    let built = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("release");
+    for part in ["deps", "build", ".fingerprint"] {
+        let (from, to) = (built.join(part), target.join("release").join(part));
+        if from.is_dir() && !to.exists() {
+            lend_part(&from, &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything keeps its age: cargo goes by that.
+fn lend_part(from: &Path, to: &Path) -> Result<()> {
+    if from.is_dir() {
+        std::fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().contains("abide") {
+                lend_part(&entry.path(), &to.join(entry.file_name()))?;
+            }
+        }
+        return Ok(());
+    }
+    std::fs::copy(from, to).with_context(|| format!("copying {}", from.display()))?;
+    let age = std::fs::metadata(from)?.modified()?;
+    std::fs::File::options().write(true).open(to)?.set_modified(age).context("giving a copy its age")
+}
+
 /// The first seed that fails, if one does.
 fn look_for(tree: &Path, target: &Path) -> Result<Option<u64>> {
     let output = Command::new(cargo_path())
         .args(["run", "--quiet", "--release", "--package", "abide-sim", "--", "--first", "--seeds", SEEDS_MAX])
         .current_dir(tree)
-        // What is not ours was built for the simulator itself.
+        // Of its own: cargo would take what is built from the copy for what is built from the tree.
         .env("CARGO_TARGET_DIR", target)
         .stderr(std::process::Stdio::inherit())
         .output()
