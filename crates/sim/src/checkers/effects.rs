@@ -12,7 +12,8 @@ pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
     let mut calls: BTreeMap<&str, u32> = BTreeMap::new();
     for call in truth.calls.iter().filter(|call| matches!(call.policy, Policy::UnsafeOnce | Policy::Reconcile)) {
         *calls.entry(&call.key).or_default() += 1;
-        let Some(told) = view.runs.get(&call.run) else { continue };
+        // A late twin of its start may have begun a run anew that was purged: that is another life.
+        let Some(told) = view.runs.get(&call.run).filter(|_| !truth.purged.contains(&call.run)) else { continue };
         if told.run.compacted.0 > 0 {
             continue;
         }
