@@ -128,10 +128,13 @@ impl Settings {
     /// Names are looked for in the store's schema only. Every statement is written for the indexes there are: a planner
     /// that has seen the tables small, or not at all, must not choose to read them whole.
     pub(super) fn session(&self, role: Role) -> String {
-        if role == Role::User {
-            return self.user_session();
-        }
-        let mut text = format!(
+        let particular = match role {
+            Role::User => return self.user_session(),
+            Role::Owner => "SET plan_cache_mode = force_generic_plan;".to_owned(),
+            Role::Intake => format!("LISTEN \"{}\";", self.schema),
+            Role::Reader => "SET default_transaction_read_only = on;".to_owned(),
+        };
+        let text = format!(
             "SET search_path = \"{}\", pg_temp; SET statement_timeout = {}; SET lock_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; SET default_transaction_isolation = 'read committed'; \
              SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; \
@@ -142,27 +145,21 @@ impl Settings {
             LOCK.as_millis(),
             role.patience().as_millis(),
         );
-        match role {
-            Role::Owner | Role::User => text.push_str("SET plan_cache_mode = force_generic_plan;"),
-            Role::Intake => text.push_str(&format!("LISTEN \"{}\";", self.schema)),
-            Role::Reader => text.push_str("SET default_transaction_read_only = on;"),
-        }
+        [text, particular, self.synchronous().to_owned()].concat()
+    }
+
+    fn synchronous(&self) -> &'static str {
         match self.durability {
-            Durability::Full => {}
-            Durability::Relaxed => text.push_str("SET synchronous_commit = off;"),
+            Durability::Full => "",
+            Durability::Relaxed => "SET synchronous_commit = off;",
         }
-        text
     }
 
     /// The users' sessions are as their role has them. One that is forgotten in the middle of a transaction must not hold
     /// its locks for ever.
     fn user_session(&self) -> String {
-        let durability = match self.durability {
-            Durability::Full => "",
-            Durability::Relaxed => "SET synchronous_commit = off;",
-        };
         let idle = Role::User.patience().as_millis();
-        format!("SET idle_in_transaction_session_timeout = {idle}; {durability}")
+        format!("SET idle_in_transaction_session_timeout = {idle}; {}", self.synchronous())
     }
 
     /// Whether the server is one that can hold a store, and keeps what it acknowledges.
