@@ -1,10 +1,11 @@
 //! The connection of a store: made when it is needed, made anew when it broke, and used by threads that know nothing of
 //! async code.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use abide_kernel::ShardId;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -186,6 +187,8 @@ pub(super) struct Live {
     task: JoinHandle<()>,
     statements: HashMap<&'static str, Statement>,
     patience: Duration,
+    /// Shards whose logs end with what was written by this connection.
+    pub(super) followed: HashSet<ShardId>,
 }
 
 impl Drop for Live {
@@ -196,7 +199,7 @@ impl Drop for Live {
 
 impl Live {
     pub(super) fn new(client: Client, task: JoinHandle<()>) -> Self {
-        Self { client, task, statements: HashMap::new(), patience: Duration::MAX }
+        Self { client, task, statements: HashMap::new(), patience: Duration::MAX, followed: HashSet::new() }
     }
 
     pub(super) fn client(&self) -> &Client {

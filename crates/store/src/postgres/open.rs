@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use abide_kernel::{SLOTS, ShardMap};
 
-use super::append::{MESSAGES, ROWS};
+use super::append::{MESSAGES, ROW, ROWS};
 use super::connect::{Role, Settings};
 use super::flush::FLUSH;
 use super::link::{Link, Live, Work};
@@ -31,7 +31,7 @@ impl PostgresStore {
             schema::migrate(live, &settings.schema, shards).await?;
             import::check(live, &settings.schema).await?;
             // The first of each is not to wait for this.
-            live.prepare(&[ROWS, MESSAGES, FLUSH]).await?;
+            live.prepare(&[ROW, ROWS, MESSAGES, FLUSH]).await?;
             schema::shards(live).await
         })?;
         let map = ShardMap::new(found);

@@ -4,7 +4,7 @@
 use abide_pg_testing::{FAST, Server};
 
 use super::PostgresStore;
-use super::append::{MESSAGES, ROWS};
+use super::append::{MESSAGES, ROW, ROWS};
 use super::cluster::RENEW;
 use super::connect::{Role, Settings};
 use super::flush::{CLEAR, FLUSH};
@@ -36,6 +36,7 @@ fn the_engine_reads_and_writes_by_index() {
     drop(PostgresStore::open(&url, 4).unwrap());
     let session = Settings::of(&url).unwrap().session(Role::Owner);
     let expected = [
+        (ROW, "journal_pkey"),
         (ROWS, "journal_pkey"),
         (MESSAGES, "journal_pkey"),
         (FLUSH, "progress_pkey"),
