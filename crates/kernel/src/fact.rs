@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use crate::limits::{DELAY_MS_MAX, LEASE_MS_MIN};
 use crate::outcome::Consume;
 use crate::run::{Run, Wait};
 use crate::spec::is_zero;
@@ -258,6 +259,14 @@ pub struct Claimant {
     /// The process the worker lives in, when the engine itself runs it: its death ends the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<Str>,
+}
+
+impl Claimant {
+    /// A claimant whose leases are neither too short to be kept nor endless.
+    #[must_use]
+    pub fn new(owner: Str, token: TokenHash, lease_ms: u64, process: Option<Str>) -> Arc<Self> {
+        Arc::new(Self { owner, token, lease_ms: lease_ms.clamp(LEASE_MS_MIN, DELAY_MS_MAX), process })
+    }
 }
 
 /// A worker claimed the attempt.

@@ -228,12 +228,13 @@ impl Shared {
             }
         }
         core.drain_outputs(&mut outputs);
-        if outputs.is_empty() {
+        if outputs.is_empty() && core.handed.is_empty() {
             return false;
         }
         self.sort_outputs(&mut core, now, &mut outputs, &mut answers, &mut jobs, hints);
+        let handed = std::mem::take(&mut core.handed);
         drop(core);
-        self.deliver(answers, jobs);
+        self.deliver(answers, jobs, handed);
         true
     }
 

@@ -74,9 +74,14 @@ impl Config {
             address: self.sharing.address.as_str().into(),
             draining: self.sharing.guest,
         };
-        let lease_ms = u64::try_from(self.sharing.lease.as_millis()).unwrap_or(u64::MAX).max(NODE_LEASE_MS_MIN);
+        let lease_ms = millis(self.sharing.lease).max(NODE_LEASE_MS_MIN);
         Ring::new(member, self.sharing.link.clone(), lease_ms, self.sharing.guest)
     }
+}
+
+/// A duration as the kernel has it.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A shorter lease would be lost to any pause.

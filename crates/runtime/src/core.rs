@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use abide_kernel::explain::Surroundings;
-use abide_kernel::shard::{Answer, Batch, Command, Flush, Load, Output, Rules, Throttle, Ticket, WorkerId};
+use abide_kernel::shard::{Answer, Batch, Command, Dispatch, Flush, Load, Output, Rules, Throttle, Ticket, WorkerId};
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
-    ClaimId, PlannedStep, Refusal, RunId, Shard, ShardId, ShardMap, Slot, StartSpec, Str, Timestamp, TokenHash,
+    ClaimId, Claimant, PlannedStep, Refusal, RunId, Shard, ShardId, ShardMap, Slot, StartSpec, Str, Timestamp,
+    TokenHash,
 };
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
+use crate::desk::{Desk, Handed};
 use crate::link::unknown;
 use crate::program::{News, Program};
 use crate::ring::Ring;
@@ -24,6 +26,11 @@ pub(crate) struct Core {
     /// The others, if nodes share the store.
     pub(crate) ring: Option<Ring>,
     pub(crate) pools: Vec<PoolState>,
+    /// Who claims for them.
+    claimant: Arc<Claimant>,
+    /// Workers outside of this process, and what is on its way to them.
+    pub(crate) desk: Desk,
+    pub(crate) handed: Vec<Handed>,
     /// Caps and rates, over all shards.
     pub(crate) throttle: Throttle,
     pub(crate) waiters: HashMap<Ticket, Waiting>,
@@ -121,12 +128,15 @@ impl Programs {
 pub(crate) const NOBODY: Ticket = Ticket(0);
 
 impl Core {
-    pub(crate) fn new(map: ShardMap, limits: &Rules) -> Self {
+    pub(crate) fn new(map: ShardMap, limits: &Rules, claimant: Arc<Claimant>, pools: usize) -> Self {
         Self {
             shards: map.all().map(|_| None).collect(),
             map,
             ring: None,
             pools: Vec::new(),
+            claimant,
+            desk: Desk::new(pools),
+            handed: Vec::new(),
             throttle: Throttle::new(limits),
             waiters: HashMap::new(),
             next_ticket: 1,
@@ -259,10 +269,23 @@ impl Core {
                 // Pools join each shard in the same order, so that a pool's number is its worker's.
                 let worker = WorkerId(number as u32);
                 if let Some(shard) = &mut self.shards[(self.first_shard + turn) % shards] {
-                    pool.running += shard.claim(now, worker, free, &mut self.throttle);
+                    pool.running += shard.claim(now, worker, &self.claimant, free, &mut self.throttle);
                 }
             }
         }
+        let (all, first, throttle) = (&mut self.shards, self.first_shard, &mut self.throttle);
+        self.desk.fill(now, |worker, by, most| {
+            let mut claimed = 0;
+            for turn in 0..shards {
+                if claimed == most {
+                    break;
+                }
+                if let Some(shard) = &mut all[(first + turn) % shards] {
+                    claimed += shard.claim(now, worker, by, most - claimed, throttle);
+                }
+            }
+            claimed
+        });
         if shards > 1 {
             self.first_shard = (self.first_shard + 1) % shards;
         }
@@ -283,6 +306,11 @@ impl Core {
         shard.map(|shard| shard.surroundings(run, &self.throttle)).unwrap_or_default()
     }
 
+    /// Whether an attempt was claimed for a worker of this process.
+    pub(crate) fn is_local(&self, dispatch: &Dispatch) -> bool {
+        (dispatch.worker.0 as usize) < self.pools.len()
+    }
+
     /// How many attempts local workers have claimed, begun or not.
     pub(crate) fn running(&self) -> usize {
         self.pools.iter().map(|pool| pool.running).sum()
@@ -301,6 +329,9 @@ impl Core {
                 shard.tick(now);
             }
         }
+        for idle in self.desk.forget_idle(now) {
+            self.served_mut().for_each(|shard| shard.leave(idle));
+        }
         self.fill(now);
     }
 
@@ -311,7 +342,8 @@ impl Core {
 
     /// The same, or when something is to be said to other nodes or to the store.
     pub(crate) fn next_wake(&self) -> Option<Timestamp> {
-        self.next_due().into_iter().chain(self.ring.as_ref().map(Ring::next_wake)).min()
+        let ring = self.ring.as_ref().map(Ring::next_wake);
+        self.next_due().into_iter().chain(ring).chain(self.desk.next_idle()).min()
     }
 
     /// How many rows wait to be sealed.
@@ -338,6 +370,7 @@ impl Core {
     pub(crate) fn close(&mut self, reason: &str) -> Vec<oneshot::Sender<Answer>> {
         self.closed.get_or_insert_with(|| reason.to_owned());
         self.draining = true;
+        self.desk.close();
         for shard in self.served_mut() {
             // What was gathered will never be appended.
             drop(shard.seal());

@@ -8,6 +8,7 @@ use abide_kernel::{RunId, Scheduled, Str, Timestamp};
 use tokio::sync::oneshot;
 
 use crate::core::{Core, Executing, NOBODY};
+use crate::desk::Handed;
 use crate::driver::Shared;
 use crate::link::Letter;
 use crate::program::News;
@@ -50,7 +51,15 @@ impl Shared {
                         core.reply(waiter, answer, answers);
                     }
                 }
-                Output::Dispatch(dispatch) => jobs.push(self.register(core, now, dispatch)),
+                Output::Dispatch(dispatch) if core.is_local(&dispatch) => {
+                    jobs.push(self.register(core, now, dispatch));
+                }
+                Output::Dispatch(dispatch) => {
+                    if let Some(unwanted) = core.desk.deliver(dispatch, &mut core.handed) {
+                        core.give_back(now, &unwanted);
+                        delivered = true;
+                    }
+                }
                 Output::Revoked(claim) => {
                     if let Some(executing) = core.executing.get(&claim) {
                         executing.news.revoke();
@@ -87,7 +96,8 @@ impl Shared {
     }
 
     /// Hands over what was sorted.
-    pub(crate) fn deliver(&self, answers: Vec<Reply>, jobs: Vec<Job>) {
+    pub(crate) fn deliver(&self, answers: Vec<Reply>, jobs: Vec<Job>, handed: Vec<Handed>) {
+        self.hand(handed);
         if !jobs.is_empty() {
             self.steps.push_all(jobs);
             self.bell.ring();

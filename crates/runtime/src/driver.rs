@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use abide_kernel::explain::Explanation;
 use abide_kernel::shard::{Answer, Command, Rules, Settling};
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{LetterId, RequestId, Row, Run, RunId, Slot, StartSpec, Str, Timestamp, TokenHash, limits};
+use abide_kernel::{
+    Claimant, LetterId, RequestId, Row, Run, RunId, Slot, StartSpec, Str, Timestamp, TokenHash, limits,
+};
 use abide_store::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Stats, Store};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -21,7 +23,7 @@ use crate::Clock;
 use crate::admission::Unanswered;
 use crate::bell::Bell;
 use crate::commit::{Releasing, Turn};
-use crate::config::{Config, Pool};
+use crate::config::{Config, Pool, millis};
 use crate::core::{Core, Programs};
 use crate::entropy::Entropy;
 use crate::inspection::Metrics;
@@ -34,6 +36,9 @@ use crate::writer::{self, Writer};
 
 /// How long the end of an engine waits for its threads: one that a step blocks for ever must not keep its owner.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The shortest lease of a claim.
+const LEASE_MIN: Duration = Duration::from_millis(limits::LEASE_MS_MIN);
 
 /// Commits that the end of an engine may take to give back what was handed out last.
 const LAST_COMMITS: usize = 8;
@@ -95,8 +100,10 @@ impl Shared {
         by_hand: bool,
     ) -> Result<Arc<Self>, OpenError> {
         let reader = store.reader()?;
-        let mut core = Core::new(store.map(), &config.limits);
         let (process, token) = identity(&config.entropy);
+        let (node, lease) = (Str::from(config.node.as_str()), config.lease.max(LEASE_MIN));
+        let claimant = Claimant::new(node.clone(), token, millis(lease), Some(process.clone()));
+        let mut core = Core::new(store.map(), &config.limits, claimant, config.pools.len());
         if store.cluster().is_some() {
             core.ring = Some(config.ring(&process));
         }
@@ -115,10 +122,10 @@ impl Shared {
             definition_wait: config.definition_wait,
             notifier: config.notifier,
             observer: config.observer,
-            node: config.node.into(),
+            node,
             process,
             token,
-            lease: config.lease.max(Duration::from_millis(limits::LEASE_MS_MIN)),
+            lease,
             clock: config.clock,
             offset: AtomicI64::new(0),
             flush_runs: config.flush_runs,
@@ -152,7 +159,7 @@ impl Shared {
     }
 
     pub(crate) fn lease_ms(&self) -> u64 {
-        u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX)
+        millis(self.lease)
     }
 
     /// Wakes the one that takes in what is asked by SQL, if there is one.

@@ -55,8 +55,13 @@ impl Shared {
     pub(crate) async fn explain(self: &Arc<Self>, run: RunId) -> Result<Explanation, Unanswered> {
         let (shown, _) = self.show(run).await?;
         let queues: Vec<Str> = self.pools.iter().map(|pool| pool.queue.as_str().into()).collect();
-        let mut around = self.core.lock().surroundings(run);
-        around.service = Service::of(&shown, [(queues.as_slice(), self.programs.definitions.as_slice())]);
+        let mut core = self.core.lock();
+        let mut around = core.surroundings(run);
+        let outside = core.desk.services(&shown.started.spec.namespace);
+        drop(core);
+        let here = [(queues.as_slice(), self.programs.definitions.as_slice())];
+        let outside = outside.iter().map(|(queues, definitions)| (queues.as_slice(), definitions.as_slice()));
+        around.service = Service::of(&shown, here.into_iter().chain(outside));
         Ok(explain(&shown, &around, self.now()))
     }
 

@@ -140,6 +140,7 @@ impl Shared {
         let now = self.now();
         let mut core = self.core.lock();
         let sent: Vec<u64> = shard.sent().to_vec();
+        core.desk.join(&mut shard);
         core.shards[usize::from(id.0)] = Some(shard);
         self.give_back_undelivered(&mut core, id);
         let map = core.map;
@@ -286,8 +287,11 @@ impl Core {
         let Some(mut shard) = self.shards[usize::from(id.0)].take() else { return };
         shard.withdraw(&mut self.throttle);
         let Abandoned { tickets, undelivered } = shard.abandon();
-        for worker in undelivered {
-            self.pools[worker.0 as usize].running -= 1;
+        for (worker, by) in undelivered {
+            match self.pools.get_mut(worker.0 as usize) {
+                Some(pool) => pool.running -= 1,
+                None => self.desk.lost(&by, &mut self.handed),
+            }
         }
         for ticket in tickets {
             let Some((waiter, again)) = self.take_waiting(ticket) else { continue };

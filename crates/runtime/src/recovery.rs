@@ -1,13 +1,13 @@
 //! Recovery: shards are opened from their index rows and the log after them. Without index rows the log alone is
 //! enough, and takes longer.
 
-use abide_kernel::shard::{Answer, Command, Config as ShardConfig, LinePlace, Windows, Worker};
-use abide_kernel::{Claimant, Row, Run, RunId, Seq, Shard, ShardId, Timestamp, limits};
+use abide_kernel::shard::{Answer, Command, Config as ShardConfig, LinePlace, Windows, Worker, WorkerId};
+use abide_kernel::{Row, Run, RunId, Seq, Shard, ShardId, Timestamp, limits};
 use abide_store::{Fault, FaultKind, Filter, Page, Store, StoredRun};
 
 use tokio::sync::oneshot;
 
-use crate::config::Pool;
+use crate::config::{Pool, millis};
 use crate::core::{Core, NOBODY, PoolState, Waiter};
 use crate::driver::Shared;
 use crate::points;
@@ -38,12 +38,14 @@ impl Shared {
             }));
         }
         core.throttle.forget_running();
+        core.desk.lost_all(&mut core.handed);
         core.pools = self.empty_pools(core);
         let newest = self.newest_run()?;
         for id in core.map.all() {
             let mut shard = self.open_shard(store, id)?;
             newest.iter().for_each(|newest| shard.newest_run(*newest));
             self.join_pools(&mut shard);
+            core.desk.join(&mut shard);
             core.shards[usize::from(id.0)] = Some(shard);
         }
         for id in core.map.all() {
@@ -82,8 +84,9 @@ impl Shared {
 
     /// Makes the local workers known to a shard, in the order of their pools.
     pub(crate) fn join_pools(&self, shard: &mut Shard) {
-        for config in &self.pools {
-            shard.join(self.worker(&config.queue));
+        for (number, config) in (0..).zip(&self.pools) {
+            let queues = vec![config.queue.as_str().into()];
+            shard.join(WorkerId(number), Worker::new(queues, self.programs.definitions.clone()));
         }
     }
 
@@ -97,16 +100,6 @@ impl Shared {
                 shard.submit(self.now(), NOBODY, Command::GiveBack { claim, token: self.token });
             }
         }
-    }
-
-    fn worker(&self, queue: &str) -> Worker {
-        let claimant = Claimant {
-            owner: self.node.clone(),
-            token: self.token,
-            lease_ms: self.lease.as_millis() as u64,
-            process: Some(self.process.clone()),
-        };
-        Worker::new(claimant, vec![queue.into()], self.programs.definitions.clone())
     }
 
     pub(crate) fn open_shard(&self, store: &mut dyn Store, id: ShardId) -> Result<Shard, Fault> {
@@ -126,7 +119,7 @@ impl Shared {
             notify: self.notifier.is_some(),
             windows: Windows::default(),
             rules: self.limits.clone(),
-            definition_wait_ms: u64::try_from(self.definition_wait.as_millis()).unwrap_or(u64::MAX),
+            definition_wait_ms: millis(self.definition_wait),
         };
         let mut shard = Shard::new(config, now);
         self.fold_tail(store, &mut shard, opened.watermark)?;

@@ -8,50 +8,62 @@ use super::ready::{LaneId, LaneKey};
 use super::resident::Place;
 use super::{Dispatch, Output, Shard, Throttle, WorkerId};
 use crate::explain::Surroundings;
-use crate::limits::{DELAY_MS_MAX, LEASE_MS_MIN};
 use crate::transition::claim::{self, Definition};
 use crate::transition::heartbeat;
 use crate::{ClaimId, Claimant, Phase, Run, RunId, Str, Timestamp};
 
-/// A worker: who it is, which queues it serves and which definitions it has. It is known in memory only.
-#[derive(Clone, Debug)]
+/// What workers have in common that can claim the same: the namespace and the queues they serve, and the definitions they
+/// have. It is known in memory only.
+#[derive(Clone, Debug, Default)]
 pub struct Worker {
-    /// Who it is, the hash of its token, and how long its leases last.
-    pub claimant: Arc<Claimant>,
-    /// The queues it serves.
+    /// The namespace they serve; all of them if there is none.
+    pub namespace: Option<Str>,
+    /// The queues they serve.
     pub queues: Vec<Str>,
-    /// The definitions it has.
+    /// The definitions they have.
     pub definitions: Vec<Definition>,
-    /// The lanes it can serve, and which definition serves each.
+    /// The lanes they can serve, and which definition serves each.
     lanes: Vec<(LaneId, usize)>,
     lanes_seen: usize,
 }
 
 impl Worker {
-    /// A worker for `queues` that has `definitions`.
+    /// Workers for `queues` of all namespaces that have `definitions`.
     #[must_use]
-    pub fn new(mut claimant: Claimant, queues: Vec<Str>, definitions: Vec<Definition>) -> Self {
-        claimant.lease_ms = claimant.lease_ms.clamp(LEASE_MS_MIN, DELAY_MS_MAX);
-        Self { claimant: Arc::new(claimant), queues, definitions, lanes: Vec::new(), lanes_seen: 0 }
+    pub fn new(queues: Vec<Str>, definitions: Vec<Definition>) -> Self {
+        Self { queues, definitions, ..Self::default() }
     }
 
-    /// Which of its definitions serves the attempts of a lane, if one does and it serves the queue.
+    /// Whether they serve the queue of a lane.
+    pub(super) fn serves(&self, lane: &LaneKey) -> bool {
+        self.queues.contains(&lane.queue) && self.namespace.as_ref().is_none_or(|known| *known == lane.namespace)
+    }
+
+    /// Which of their definitions serves the attempts of a lane, if one does and they serve the queue.
     pub(super) fn definition_for(&self, lane: &LaneKey) -> Option<usize> {
         let serves = |definition: &Definition| {
             definition.workflow == lane.workflow
                 && definition.version == lane.version
                 && lane.fingerprint.is_none_or(|pinned| pinned == definition.fingerprint)
         };
-        self.definitions.iter().position(serves).filter(|_| self.queues.contains(&lane.queue))
+        self.definitions.iter().position(serves).filter(|_| self.serves(lane))
     }
 }
 
 impl Shard {
-    /// Makes a worker known. It gets nothing until it claims.
-    pub fn join(&mut self, worker: Worker) -> WorkerId {
-        self.workers.push(worker);
+    /// Makes workers known by a number. They get nothing until they claim.
+    pub fn join(&mut self, id: WorkerId, worker: Worker) {
+        let index = id.0 as usize;
+        if self.workers.len() <= index {
+            self.workers.resize_with(index + 1, Worker::default);
+        }
+        self.workers[index] = worker;
         self.find_orphans_again();
-        WorkerId(self.workers.len() as u32 - 1)
+    }
+
+    /// Forgets workers. What they have claimed they keep.
+    pub fn leave(&mut self, id: WorkerId) {
+        self.join(id, Worker::default());
     }
 
     /// Whether there is an attempt that the worker could claim now, caps and rates aside.
@@ -68,14 +80,25 @@ impl Shard {
         self.tally.report(throttle);
     }
 
-    /// Claims up to `most` attempts for a worker, as far as caps and rates let them begin. They are dispatched once
-    /// the claims are durable.
-    pub fn claim(&mut self, now: Timestamp, worker: WorkerId, most: usize, throttle: &mut Throttle) -> usize {
+    /// Claims up to `most` attempts for one of the workers, as far as caps and rates let them begin. They are dispatched
+    /// once the claims are durable.
+    pub fn claim(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        by: &Arc<Claimant>,
+        most: usize,
+        throttle: &mut Throttle,
+    ) -> usize {
+        // A node asks all its shards, of which few have anything.
+        if self.ready.is_empty() {
+            return 0;
+        }
         self.advance(now);
         self.refresh_lanes(worker);
         self.report(throttle);
         let mut claimed = 0;
-        while claimed < most && self.claim_next(now, worker, throttle) {
+        while claimed < most && self.claim_next(now, worker, by, throttle) {
             claimed += 1;
             self.report(throttle);
             // A first claim pins its run, which may move the run's other attempts to a lane that is new.
@@ -134,7 +157,7 @@ impl Shard {
         worker.lanes_seen = self.ready.lane_count();
     }
 
-    fn claim_next(&mut self, now: Timestamp, id: WorkerId, throttle: &mut Throttle) -> bool {
+    fn claim_next(&mut self, now: Timestamp, id: WorkerId, by: &Arc<Claimant>, throttle: &mut Throttle) -> bool {
         let worker = &self.workers[id.0 as usize];
         let firsts = worker.lanes.iter().filter_map(|(lane, definition)| {
             let order = self.ready.first(*lane)?;
@@ -148,19 +171,18 @@ impl Shard {
         let Some(resident) = self.runs.get(&run) else {
             return false;
         };
-        let claimant = worker.claimant.clone();
-        let decided = claim::decide(&resident.run, cursor, &claimant, &worker.definitions[definition], self.now);
+        let decided = claim::decide(&resident.run, cursor, by, &worker.definitions[definition], self.now);
         let Ok(transition) = decided else {
             self.bug = Some(alloc::format!("{run}: an attempt in the ready work cannot be claimed: {decided:?}"));
             return false;
         };
         throttle.begin(self.tally.rules(lane));
         self.transact_merged(run, transition.facts);
-        self.dispatch(id, run, cursor);
+        self.dispatch(id, by, run, cursor);
         true
     }
 
-    fn dispatch(&mut self, worker: WorkerId, run: RunId, cursor: u16) {
+    fn dispatch(&mut self, worker: WorkerId, by: &Arc<Claimant>, run: RunId, cursor: u16) {
         let Some(resident) = self.runs.get(&run) else {
             return;
         };
@@ -171,6 +193,7 @@ impl Shard {
         };
         let dispatch = Dispatch {
             worker,
+            by: by.clone(),
             claim: ClaimId { run: run.id, number: claim.number },
             started: run.started.clone(),
             epoch: run.epoch,

@@ -13,8 +13,8 @@ use crate::transition::{
     start::StartAnswer, update,
 };
 use crate::{
-    Child, ClaimId, ErrorInfo, LetterId, Op, OpId, Payload, Refusal, Reply, RequestId, Rev, Row, Run, RunId, Scheduled,
-    Seq, ShardEpoch, ShardId, Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
+    Child, ClaimId, Claimant, ErrorInfo, LetterId, Op, OpId, Payload, Refusal, Reply, RequestId, Rev, Row, Run, RunId,
+    Scheduled, Seq, ShardEpoch, ShardId, Signal, StartSpec, Status, Str, Timestamp, TokenHash, WakeReason,
 };
 
 /// A caller's mark on a command, given back with its answer.
@@ -343,8 +343,10 @@ pub struct Ending {
 /// An attempt, handed to the worker that claimed it.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
-    /// The worker.
+    /// Of which workers.
     pub worker: WorkerId,
+    /// The one that claimed it.
+    pub by: Arc<Claimant>,
     /// The claim.
     pub claim: ClaimId,
     /// The run's identity and how it was started.

@@ -24,6 +24,7 @@ mod transact;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub use claim::Worker;
@@ -33,7 +34,7 @@ pub use ready::{LaneKey, Order, Windows};
 pub use throttle::{BadRule, Hold, Rate, Rule, Rules, Scope, Throttle};
 
 use crate::envelope::{Envelope, Message};
-use crate::{LetterId, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
+use crate::{Claimant, LetterId, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Str, Timestamp};
 use deadlines::Deadlines;
 use hash::Map;
 use orphans::Orphans;
@@ -77,7 +78,7 @@ pub struct Abandoned {
     /// Every ticket whose answer has not left.
     pub tickets: Vec<Ticket>,
     /// The worker of every attempt that was claimed and not handed out.
-    pub undelivered: Vec<WorkerId>,
+    pub undelivered: Vec<(WorkerId, Arc<Claimant>)>,
 }
 
 /// A deterministic state machine over a durable log.
@@ -275,7 +276,7 @@ impl Shard {
         for output in self.outputs.drain(..).chain(self.release.drain(..).map(|(_, output)| output)) {
             match output {
                 Output::Answer(ticket, _) => tickets.push(ticket),
-                Output::Dispatch(dispatch) => undelivered.push(dispatch.worker),
+                Output::Dispatch(dispatch) => undelivered.push((dispatch.worker, dispatch.by)),
                 _ => {}
             }
         }

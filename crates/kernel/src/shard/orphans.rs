@@ -31,14 +31,14 @@ impl Shard {
         self.orphans.lanes_seen = self.ready.lane_count();
     }
 
-    /// Looks at all lanes again, because a worker joined.
+    /// Looks at all lanes again, because workers joined or left.
     pub(super) fn find_orphans_again(&mut self) {
         self.orphans = Orphans::default();
         self.find_orphans();
     }
 
     fn is_orphaned(&self, lane: &LaneKey) -> bool {
-        let mut serving = self.workers.iter().filter(|worker| worker.queues.contains(&lane.queue)).peekable();
+        let mut serving = self.workers.iter().filter(|worker| worker.serves(lane)).peekable();
         serving.peek().is_some() && serving.all(|worker| worker.definition_for(lane).is_none())
     }
 

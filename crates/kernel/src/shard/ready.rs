@@ -210,6 +210,11 @@ impl Ready {
         id
     }
 
+    /// Whether nothing waits, in any lane.
+    pub fn is_empty(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.waiting.is_empty())
+    }
+
     /// The first attempt of a lane that can be claimed now.
     pub fn first(&self, lane: LaneId) -> Option<Order> {
         let lane = &self.lanes[lane.0 as usize];

@@ -8,6 +8,7 @@ pub mod script;
 pub mod text;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use abide_kernel::envelope::{DeadEnvelope, Envelope};
 use abide_kernel::limits::DEFINITION_WAIT_MS_DEFAULT;
@@ -234,22 +235,22 @@ impl World {
 
     /// Makes a worker known to every shard, now and after every crash.
     pub fn join(&mut self, hand: Hand) {
+        self.hands.push(hand.clone());
         self.admit_hand(&hand);
-        self.hands.push(hand);
     }
 
     fn admit_hand(&mut self, hand: &Hand) {
-        let process = hand.local.then(|| self.process_name());
+        let id = self.worker(&hand.name);
         for shard in &mut self.shards {
-            let claimant = Claimant {
-                owner: hand.name.as_str().into(),
-                token: hand.token(),
-                lease_ms: hand.lease_ms,
-                process: process.clone(),
-            };
             let queues = hand.queues.iter().map(|queue| queue.as_str().into()).collect();
-            shard.join(Worker::new(claimant, queues, hand.definitions.clone()));
+            shard.join(id, Worker::new(queues, hand.definitions.clone()));
         }
+    }
+
+    fn claimant(&self, worker: WorkerId) -> Arc<Claimant> {
+        let hand = &self.hands[worker.0 as usize];
+        let process = hand.local.then(|| self.process_name());
+        Claimant::new(hand.name.as_str().into(), hand.token(), hand.lease_ms, process)
     }
 
     pub fn worker(&self, name: &str) -> WorkerId {
@@ -305,11 +306,12 @@ impl World {
     /// Lets a worker claim up to `most` attempts, shard by shard.
     pub fn claim(&mut self, worker: &str, most: usize) -> usize {
         let id = self.worker(worker);
+        let by = self.claimant(id);
         let mut claimed = 0;
         self.throttle.begin_round();
         self.shards.iter_mut().for_each(|shard| shard.report(&mut self.throttle));
         for shard in &mut self.shards {
-            claimed += shard.claim(self.now, id, most - claimed, &mut self.throttle);
+            claimed += shard.claim(self.now, id, &by, most - claimed, &mut self.throttle);
         }
         self.settle();
         claimed

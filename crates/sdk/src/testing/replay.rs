@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use abide_kernel::shard::{Dispatch, WorkerId};
-use abide_kernel::{After, ClaimId, Fact, Meta, OpId, Outcome, Row, Run, RunId, Status, WakeReason};
+use abide_kernel::{
+    After, ClaimId, Claimant, Fact, Meta, OpId, Outcome, Row, Run, RunId, Status, TokenHash, WakeReason,
+};
 use abide_runtime::{Attempt, AttemptLink, Beginning, Instead, Life, Observer, Program, Verdict};
 use parking_lot::Mutex;
 
@@ -202,6 +204,7 @@ fn attempt(run: &Run, observer: Arc<dyn Observer>, life: Life) -> Option<Attempt
     let claim = ClaimId { run: run.id, number: run.claims + 1 };
     let dispatch = Dispatch {
         worker: WorkerId(0),
+        by: Claimant::new("nobody".into(), TokenHash(0), 0, None),
         claim,
         started: run.started.clone(),
         epoch: run.epoch,

@@ -37,6 +37,7 @@ pub(super) struct Owned {
     pub(super) flying: Option<Batch>,
     /// The workers that it gives work to.
     pub(super) hands: Vec<usize>,
+    claimants: Vec<Arc<Claimant>>,
 }
 
 impl Owned {
@@ -53,7 +54,8 @@ impl Owned {
     /// Lets the worker claim.
     pub(super) fn claim(&mut self, now: Timestamp, hand: usize) {
         let worker = self.worker(hand);
-        self.shard.claim(now, worker, 1, &mut Throttle::default());
+        let by = self.claimants[worker.0 as usize].clone();
+        self.shard.claim(now, worker, &by, 1, &mut Throttle::default());
     }
 
     /// Answers what the shard asks of the store.
@@ -101,13 +103,9 @@ impl Machine {
         TokenHash(u128::from(stable_hash(name.as_bytes())))
     }
 
-    fn claimant(&self, bounds: &Bounds, hand: usize) -> Claimant {
-        Claimant {
-            owner: format!("worker {hand}").into(),
-            token: self.token(bounds, hand),
-            lease_ms: LEASE_MS,
-            process: (bounds.hands == Hands::Local).then(|| self.process()),
-        }
+    fn claimant(&self, bounds: &Bounds, hand: usize) -> Arc<Claimant> {
+        let process = (bounds.hands == Hands::Local).then(|| self.process());
+        Claimant::new(format!("worker {hand}").into(), self.token(bounds, hand), LEASE_MS, process)
     }
 
     /// Opens the shard from what is durable, in the order of `abide_runtime`'s recovery.
@@ -145,16 +143,17 @@ impl Machine {
             Hands::Remote => vec![0, 1],
             Hands::Local => vec![self.number],
         };
-        for hand in &hands {
+        for number in 0..hands.len() {
             let definition = Definition {
                 workflow: WORKFLOW.into(),
                 version: 1,
                 fingerprint: Fingerprint(7),
                 first_step: "first".into(),
             };
-            shard.join(Worker::new(self.claimant(bounds, *hand), vec!["default".into()], vec![definition]));
+            shard.join(WorkerId(number as u32), Worker::new(vec!["default".into()], vec![definition]));
         }
-        self.owned = Some(Arc::new(Owned { epoch: disk.epoch, shard, flying: None, hands }));
+        let claimants = hands.iter().map(|hand| self.claimant(bounds, *hand)).collect();
+        self.owned = Some(Arc::new(Owned { epoch: disk.epoch, shard, flying: None, hands, claimants }));
         Ok(())
     }
 }
