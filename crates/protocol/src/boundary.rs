@@ -10,15 +10,15 @@ use crate::Instant;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Boundary {
     /// Its id, by which it is decided.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Boundary")]
     pub boundary: BoundaryId,
     /// The run that asks.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Run")]
     pub run: RunId,
     /// Its workflow.
     pub workflow: String,
     /// What is asked.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Kind")]
     pub kind: ManualKind,
     /// The name that the workflow gave it.
     pub name: String,
@@ -116,7 +116,7 @@ pub struct BoundaryPage {
     /// What is asked.
     pub boundaries: Vec<Boundary>,
     /// Give it as `before` for the next page; absent at the end.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<crate::shape::Run>")]
     pub next: Option<RunId>,
 }
 

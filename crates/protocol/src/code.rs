@@ -1,9 +1,12 @@
 //! The codes of problems: a stable word each, with its HTTP status, and what to do. Each has a page under `docs/errors`.
 
+use serde::Serialize;
+
 /// What a problem may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Code {
     /// The stable word.
+    #[serde(rename = "code")]
     pub name: &'static str,
     /// The HTTP status.
     pub status: u16,
@@ -122,6 +125,7 @@ pub const CODES: &[Code] = &[
     code("method_not_allowed", 405, "The path knows other methods", "use a method that the Allow header names"),
     code("unsupported_media_type", 415, "The body is not said to be JSON", "send Content-Type: application/json"),
     code("malformed", 400, "The body cannot be read", "send one JSON document of the shape that /v1/openapi.json has"),
+    code("too_deep", 400, "The body is nested too deeply", "send flatter data, or send it as text inside of a string"),
     code("bad_query", 400, "A parameter of the query cannot be read", "correct the parameter that is named"),
     code("bad_id", 400, "An id in the path cannot be read", "copy the id as it was given"),
     code(

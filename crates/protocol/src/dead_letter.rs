@@ -10,7 +10,7 @@ use crate::Instant;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Letter {
     /// Its id.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Letter")]
     pub letter: LetterId,
     /// When it was set aside.
     pub at: Instant,

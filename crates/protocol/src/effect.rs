@@ -68,7 +68,7 @@ pub struct Effects {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEffect {
     /// The run.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Run")]
     pub run: RunId,
     /// The effect.
     pub effect: Effect,
@@ -80,7 +80,7 @@ pub struct EffectPage {
     /// The effects.
     pub effects: Vec<RunEffect>,
     /// Give it as `before` for the next page; absent at the end.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<crate::shape::Run>")]
     pub next: Option<RunId>,
 }
 

@@ -4,7 +4,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::{Code, Method, Problem, QueryKind, Reach, Route, routes};
+use crate::{CODES, Code, Problem, QueryKind, Reach, Route, routes, shape};
 
 /// The document, as it is served and kept in `docs/openapi.json`.
 #[must_use]
@@ -31,6 +31,7 @@ pub fn document() -> Value {
         "servers": [{"url": "http://127.0.0.1:7411"}],
         "security": [{"token": []}],
         "paths": paths,
+        "x-abide-problems": CODES,
         "components": {
             "schemas": shapes.take_definitions(true),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -42,7 +43,8 @@ fn operation(route: &Route, shapes: &mut SchemaGenerator) -> Value {
     let mut described = json!({
         "operationId": operation_id(route),
         "summary": route.summary,
-        "parameters": parameters(route),
+        "tags": [tag(route)],
+        "parameters": parameters(route, shapes),
         "responses": responses(route, shapes),
     });
     match &route.scope {
@@ -70,17 +72,33 @@ fn operation_id(route: &Route) -> String {
     id
 }
 
-fn parameters(route: &Route) -> Vec<Value> {
+/// What it is about: the noun in its path.
+fn tag(route: &Route) -> &str {
+    if route.reach == Reach::Open || route.operation == crate::Operation::Metrics {
+        return "server";
+    }
+    let noun = |part: &&str| !part.is_empty() && !part.starts_with('{') && !["v1", "namespaces"].contains(part);
+    route.path.split('/').find(noun).unwrap_or("server")
+}
+
+fn parameters(route: &Route, shapes: &mut SchemaGenerator) -> Vec<Value> {
     let mut all: Vec<Value> = Vec::new();
     for name in route.parameters() {
-        all.push(json!({
-            "name": name, "in": "path", "required": true, "schema": {"type": "string", "minLength": 1},
-        }));
+        let schema = match name {
+            "run" => json!(shapes.subschema_for::<shape::Run>()),
+            "boundary" => json!(shapes.subschema_for::<shape::Boundary>()),
+            "letter" => json!(shapes.subschema_for::<shape::Letter>()),
+            "token" => json!(shapes.subschema_for::<shape::Token>()),
+            _ => json!({"type": "string", "minLength": 1, "maxLength": abide_kernel::limits::NAME_BYTES_MAX}),
+        };
+        all.push(json!({"name": name, "in": "path", "required": true, "schema": schema}));
     }
     for query in &route.query {
         let schema = match query.kind {
             QueryKind::Text => json!({"type": "string"}),
-            QueryKind::Number => json!({"type": "integer", "minimum": 0}),
+            QueryKind::Run => json!(shapes.subschema_for::<shape::Run>()),
+            QueryKind::Number { from, to: u64::MAX } => json!({"type": "integer", "minimum": from}),
+            QueryKind::Number { from, to } => json!({"type": "integer", "minimum": from, "maximum": to}),
         };
         all.push(json!({
             "name": query.name, "in": "query", "required": false, "schema": schema, "description": query.about,
@@ -89,7 +107,7 @@ fn parameters(route: &Route) -> Vec<Value> {
     if route.idempotent {
         all.push(json!({
             "name": "Idempotency-Key", "in": "header", "required": false,
-            "schema": {"type": "string"},
+            "schema": shapes.subschema_for::<shape::Key>(),
             "description": "A UUID of version 7, or req_<32 hex digits>: a second request with it gets the answer of the first.",
         }));
     }
@@ -112,6 +130,9 @@ fn responses(route: &Route, shapes: &mut SchemaGenerator) -> Value {
         let entry = all.entry(code.status.to_string()).or_insert_with(
             || json!({"description": "", "content": {Problem::MEDIA_TYPE: {"schema": shape}}, "x-abide-codes": []}),
         );
+        if let Some((name, about)) = header(code.status) {
+            entry["headers"] = json!({name: {"description": about, "schema": {"type": "string"}}});
+        }
         let codes = entry["x-abide-codes"].as_array_mut().expect("it was made as one");
         codes.push(json!(code.name));
         let names: Vec<&str> = codes.iter().filter_map(Value::as_str).collect();
@@ -120,12 +141,21 @@ fn responses(route: &Route, shapes: &mut SchemaGenerator) -> Value {
     Value::Object(all)
 }
 
+/// What else an answer of a status says.
+fn header(status: u16) -> Option<(&'static str, &'static str)> {
+    match status {
+        401 => Some(("WWW-Authenticate", "How to say who asks.")),
+        429 | 503 => Some(("Retry-After", "After so many seconds it may be tried again.")),
+        _ => None,
+    }
+}
+
 /// Every problem that a route may answer with, by its status.
 #[must_use]
 pub fn problems(route: &Route) -> Vec<&'static Code> {
-    let mut names: Vec<&str> = vec!["internal", "bad_host"];
+    let mut names: Vec<&str> = vec!["internal", "bad_host", "bad_query", "too_large", "malformed", "request_timeout"];
     if route.reach != Reach::Open {
-        names.extend(["unauthenticated", "forbidden", "unknown", "closed", "store_unavailable"]);
+        names.extend(["unauthenticated", "forbidden", "busy", "corrupt", "unknown", "closed", "store_unavailable"]);
     }
     if route.operation == crate::Operation::Ready {
         names.push("closed");
@@ -136,14 +166,8 @@ pub fn problems(route: &Route) -> Vec<&'static Code> {
     if route.parameters().next().is_some() {
         names.push("bad_id");
     }
-    if route.reach != Reach::Open {
-        names.push("bad_query");
-    }
-    if route.method != Method::Get {
-        names.extend(["too_large", "malformed", "request_timeout"]);
-    }
     if route.body.is_some() {
-        names.push("unsupported_media_type");
+        names.extend(["unsupported_media_type", "too_deep"]);
     }
     if route.idempotent {
         names.push("bad_idempotency_key");

@@ -33,7 +33,7 @@ pub struct Problem {
     pub what_to_do: String,
     /// The run in question, where the request did not name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<crate::shape::Run>")]
     pub run: Option<RunId>,
     /// The error that a run answered with.
     #[serde(default, skip_serializing_if = "Option::is_none")]

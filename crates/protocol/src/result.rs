@@ -10,10 +10,10 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ending {
     /// The run.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Run")]
     pub run: RunId,
     /// Where it stands.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Standing")]
     pub status: Status,
     /// Whether it has ended; if not, ask again.
     pub ended: bool,

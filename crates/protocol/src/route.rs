@@ -3,6 +3,7 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
+use crate::limits::{PAGE_MAX, ROWS_MAX};
 use crate::{
     Assign, Boundary, BoundaryPage, Cancel, CreateToken, CreatedToken, Decide, EffectPage, Effects, Ending,
     Explanation, Health, Journal, Letters, Nodes, Ready, Recorded, Resolve, Run, RunPage, Scope, Signal, Signalled,
@@ -93,8 +94,15 @@ pub enum Reach {
 pub enum QueryKind {
     /// Text.
     Text,
-    /// A number that is not negative.
-    Number,
+    /// The id of a run.
+    Run,
+    /// A number.
+    Number {
+        /// The smallest.
+        from: u64,
+        /// The largest.
+        to: u64,
+    },
 }
 
 /// A parameter of a query.
@@ -216,14 +224,19 @@ impl Route {
         self
     }
 
-    fn number(mut self, name: &'static str, about: &'static str) -> Self {
-        self.query.push(Query { name, kind: QueryKind::Number, about });
+    fn run(mut self, name: &'static str, about: &'static str) -> Self {
+        self.query.push(Query { name, kind: QueryKind::Run, about });
+        self
+    }
+
+    fn number(mut self, name: &'static str, from: u64, to: u64, about: &'static str) -> Self {
+        self.query.push(Query { name, kind: QueryKind::Number { from, to }, about });
         self
     }
 
     fn paged(self) -> Self {
-        self.number("limit", "at most so many runs; 50 if absent, at most 1000")
-            .text("before", "only runs older than this one: what the page before has as next")
+        self.number("limit", 1, PAGE_MAX, "at most so many runs; 50 if absent")
+            .run("before", "only runs older than this one: what the page before has as next")
     }
 
     /// The names of the parameters in its path, in order.
@@ -278,14 +291,14 @@ fn runs() -> Vec<Route> {
             .text("status", "runs in one of these statuses, separated by commas; open means all that are not over")
             .text("queue", "runs in this queue")
             .text("key", "runs with this business key")
-            .text("parent", "children of this run")
+            .run("parent", "children of this run")
             .paged()
             .answers::<RunPage>(),
         read(Do::RunShow, "/runs/{run}").says("Show a run").answers::<Run>().problems(LOOK),
         read(Do::RunJournal, "/runs/{run}/journal")
             .says("Show what became true of a run, in order")
-            .number("from", "from this revision on; 1 if absent")
-            .number("limit", "at most so many rows; 1000 if absent, at most 10000")
+            .number("from", 0, u64::MAX, "from this revision on; 1 if absent")
+            .number("limit", 1, ROWS_MAX, "at most so many rows; 1000 if absent")
             .answers::<Journal>()
             .problems(LOOK),
         read(Do::RunExplain, "/runs/{run}/explain")
@@ -298,12 +311,17 @@ fn runs() -> Vec<Route> {
             .problems(LOOK),
         read(Do::RunState, "/runs/{run}/state")
             .says("Show the state of a run, now or at a revision")
-            .number("rev", "at this revision; the last if absent")
+            .number("rev", 0, u64::MAX, "at this revision; the last if absent")
             .answers::<State>()
             .problems(&["not_found", "invalid", "corrupt"]),
         read(Do::RunResult, "/runs/{run}/result")
             .says("Wait for the end of a run")
-            .number("wait_ms", "how long to wait, in milliseconds; not at all if absent, at most a minute")
+            .number(
+                "wait_ms",
+                0,
+                u64::MAX,
+                "how long to wait, in milliseconds; not at all if absent, and never more than a minute",
+            )
             .answers::<Ending>()
             .problems(LOOK),
     ]
@@ -361,6 +379,7 @@ fn effects() -> Vec<Route> {
             .says("Say what became of an effect that is in doubt")
             .takes::<Resolve>()
             .answers::<Recorded>()
+            .idempotent()
             .problems(&[
                 "not_found",
                 "run_over",
@@ -479,6 +498,7 @@ fn store() -> Vec<Route> {
             .takes::<CreateToken>()
             .answers::<CreatedToken>()
             .status(201)
+            .idempotent()
             .problems(&["invalid"]),
         Route::over(Do::TokenRevoke, Delete, "/tokens/{token}", Reach::Everywhere, Scope::Admin)
             .says("End a token at once")

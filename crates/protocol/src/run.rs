@@ -12,7 +12,7 @@ use crate::Instant;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSummary {
     /// The run.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Run")]
     pub run: RunId,
     /// Its tenant.
     pub namespace: String,
@@ -23,14 +23,14 @@ pub struct RunSummary {
     /// Its queue.
     pub queue: String,
     /// Where it stands.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Standing")]
     pub status: Status,
     /// Its step.
     pub step: Option<String>,
     /// Its business key.
     pub key: Option<String>,
     /// Its parent.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<crate::shape::Run>")]
     pub parent: Option<RunId>,
     /// When it was started.
     pub created_at: Instant,
@@ -48,7 +48,7 @@ pub struct RunPage {
     /// The runs.
     pub runs: Vec<RunSummary>,
     /// Give it as `before` for the next page; absent at the end.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<crate::shape::Run>")]
     pub next: Option<RunId>,
 }
 
@@ -63,7 +63,7 @@ pub struct Run {
     /// Attempts of its step before this one.
     pub attempt: u32,
     /// What it asks of a person now.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<crate::shape::Boundary>")]
     pub boundary: Option<BoundaryId>,
     /// The words it can be found by.
     pub labels: BTreeMap<String, String>,
@@ -114,7 +114,7 @@ impl From<&ErrorInfo> for Error {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The run.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Run")]
     pub run: RunId,
     /// The stable word for the reason.
     pub reason: String,
@@ -130,12 +130,12 @@ pub struct Explanation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct State {
     /// The run.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Run")]
     pub run: RunId,
     /// The revision.
     pub rev: u64,
     /// Where it stood then.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Standing")]
     pub status: Status,
     /// Its state as it was seen from outside.
     #[schemars(with = "serde_json::Value")]

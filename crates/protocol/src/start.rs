@@ -113,7 +113,7 @@ pub struct StartMany {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Started {
     /// The run.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Run")]
     pub run: RunId,
     /// Whether it is new.
     pub admission: Admission,

@@ -24,6 +24,7 @@ pub struct CreateToken {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Token {
     /// Its id, by which it is revoked.
+    #[schemars(with = "crate::shape::Token")]
     pub token: String,
     /// Whose it is.
     pub name: String,

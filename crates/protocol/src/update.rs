@@ -26,7 +26,7 @@ pub struct Update {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Updated {
     /// The run.
-    #[schemars(with = "String")]
+    #[schemars(with = "crate::shape::Run")]
     pub run: RunId,
     /// Whether the run has answered. If not, it is asked and durable: ask again with the same key for the answer.
     pub answered: bool,

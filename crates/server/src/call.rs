@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Refusal, RequestId, Run, RunId, Slot, Str};
+use abide_protocol::limits::{JSON_DEPTH_MAX, PAGE};
 use abide_protocol::{IdempotencyKey, Operation, Problem};
 use abide_runtime::Engine;
 use abide_store::Page;
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 use crate::Limits;
 use crate::answer::{Refused, internal};
 use crate::auth::{Guard, Principal};
-use crate::limits::{PAGE, PAGE_MAX, PATIENCE, RETRIES_MAX};
+use crate::limits::{PATIENCE, RETRIES_MAX};
 
 /// A request that was let in.
 pub(crate) struct Call {
@@ -60,23 +61,15 @@ impl Call {
         self.query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// A number in the query.
-    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Refused> {
-        let parse = |text: &str| {
-            // `parse` would also take a sign.
-            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-            text.parse().ok().filter(|_| digits).ok_or_else(|| bad_query(name, "a number that is not negative", text))
-        };
-        self.asked(name).map(parse).transpose()
+    /// A number in the query: that it is one was looked at before.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.asked(name)?.parse().ok()
     }
 
     /// The page of runs that is asked for.
     pub(crate) fn page(&self) -> Result<Page, Refused> {
-        let most = self.number("limit")?.unwrap_or(PAGE);
-        if most == 0 || most > PAGE_MAX {
-            return Err(bad_query("limit", &format!("a number from 1 to {PAGE_MAX}"), &most.to_string()));
-        }
-        Ok(Page { most: most as usize, before: self.run_asked("before")? })
+        let most = self.number("limit").unwrap_or(PAGE) as usize;
+        Ok(Page { most, before: self.run_asked("before")? })
     }
 
     /// A run that the query names.
@@ -92,6 +85,11 @@ impl Call {
         if text.trim_ascii_start().first() != Some(&b'{') {
             let problem = Problem::new("malformed", "the body is not a JSON object");
             return Err(problem.but("a JSON object", format!("{} bytes that are none", text.len())).into());
+        }
+        let deep = depth(text);
+        if deep > JSON_DEPTH_MAX {
+            let problem = Problem::new("too_deep", "lists and objects of the body lie too deep in each other");
+            return Err(problem.but(format!("at most {JSON_DEPTH_MAX} deep"), deep.to_string()).into());
         }
         serde_json::from_slice(text).map_err(|error| Problem::new("malformed", format!("the body: {error}")).into())
     }
@@ -161,6 +159,31 @@ impl Call {
     }
 }
 
+/// How deep lists and objects lie in each other. Payloads are not parsed, so that no parser would say so.
+fn depth(text: &[u8]) -> usize {
+    let (mut now, mut most) = (0usize, 0usize);
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'{' | b'[' => now += 1,
+            b'}' | b']' => now = now.saturating_sub(1),
+            b'"' => {
+                // To the end of the string; what is escaped does not end it.
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => drop(bytes.next()),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+        most = most.max(now);
+    }
+    most
+}
+
 pub(crate) fn bad_query(name: &str, expected: &str, found: &str) -> Refused {
     let found: String = found.chars().take(80).collect();
     Problem::new("bad_query", format!("{name}: expected {expected}, found {found:?}")).but(expected, found).into()
@@ -170,4 +193,24 @@ pub(crate) fn bad_query(name: &str, expected: &str, found: &str) -> Refused {
 pub(crate) async fn in_time<T>(question: impl Future<Output = T>) -> Result<T, Refused> {
     let late = || Problem::new("unknown", format!("nobody answered within {} s", PATIENCE.as_secs()));
     tokio::time::timeout(PATIENCE, question).await.map_err(|_| late().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::depth;
+
+    #[test]
+    fn depth_is_counted_outside_of_strings() {
+        let known = [
+            ("", 0),
+            ("1", 0),
+            ("{}", 1),
+            (r#"{"a":[[1],[2]],"b":{}}"#, 3),
+            (r#"["[[[[", "\"[[", "\\"]"#, 1),
+            ("[[", 2),
+        ];
+        for (text, deep) in known {
+            assert_eq!(depth(text.as_bytes()), deep, "{text}");
+        }
+    }
 }

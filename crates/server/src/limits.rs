@@ -1,4 +1,4 @@
-//! Every bound of the server.
+//! Every bound of the server; those that a client must know are in the protocol.
 
 use std::time::Duration;
 
@@ -31,11 +31,5 @@ pub(crate) const RETRIES_MAX: u32 = 20;
 pub(crate) const TOKEN_TRUSTED: Duration = Duration::from_secs(5);
 /// Tokens that are remembered; past it all are forgotten, and read again.
 pub(crate) const TOKENS_MAX: usize = 10_000;
-/// Runs on a page, unless it is said otherwise, and at most.
-pub(crate) const PAGE: u64 = 50;
-pub(crate) const PAGE_MAX: u64 = 1_000;
-/// Rows of a journal in one answer, unless it is said otherwise, and at most.
-pub(crate) const ROWS: u64 = 1_000;
-pub(crate) const ROWS_MAX: u64 = 10_000;
 /// How far ahead the clock of a client may be that made an idempotency key.
 pub(crate) const KEY_AHEAD_MS_MAX: u64 = 10 * 60 * 1_000;

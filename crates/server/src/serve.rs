@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use abide_protocol::{BadKey, IdempotencyKey, Method, Problem, Reach, Route, routes};
+use abide_protocol::{BadKey, IdempotencyKey, Method, Problem, Query as Known, QueryKind, Reach, Route, routes};
 use abide_runtime::Engine;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -122,17 +122,29 @@ fn query(route: &Route, uri: &axum::http::Uri) -> Result<Vec<(String, String)>, 
     if route.reach == Reach::Open {
         return Ok(pairs);
     }
-    for (index, (name, _)) in pairs.iter().enumerate() {
-        let known: Vec<&str> = route.query.iter().map(|query| query.name).collect();
-        if !known.contains(&name.as_str()) {
+    for (index, (name, value)) in pairs.iter().enumerate() {
+        let Some(known) = route.query.iter().find(|known| known.name == name) else {
+            let known: Vec<&str> = route.query.iter().map(|query| query.name).collect();
             let expected = if known.is_empty() { "no parameter".to_owned() } else { known.join(", ") };
             return Err(bad_query("the query", &expected, name));
-        }
+        };
+        check(known, value)?;
         if pairs[..index].iter().any(|(other, _)| other == name) {
             return Err(bad_query(name, "it once", "it twice"));
         }
     }
     Ok(pairs)
+}
+
+/// Whether a parameter is what the table says. Ids are read where they are used.
+fn check(known: &Known, value: &str) -> Result<(), Refused> {
+    let QueryKind::Number { from, to } = known.kind else { return Ok(()) };
+    // `parse` would also take a sign.
+    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+    match value.parse::<u64>() {
+        Ok(number) if digits && (from..=to).contains(&number) => Ok(()),
+        _ => Err(bad_query(known.name, &format!("a number from {from} to {to}"), value)),
+    }
 }
 
 /// The key by which a second request is known, where the route heeds one.

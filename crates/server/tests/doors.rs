@@ -155,6 +155,8 @@ async fn what_is_too_large_or_cannot_be_read_is_refused() {
             let heard = knock(&admin, &route, &path, Some(wrong.into())).await;
             assert_eq!((heard.status, heard.problem()), (400, "malformed".into()), "{path} {wrong}");
         }
+        let deep = format!("{{\"x\":{}{}}}", "[".repeat(100), "]".repeat(100));
+        assert_eq!(knock(&admin, &route, &path, Some(deep)).await.problem(), "too_deep", "{path}");
         if !route.body_optional {
             assert_eq!(knock(&admin, &route, &path, None).await.problem(), "malformed", "{path}");
         }

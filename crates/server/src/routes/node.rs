@@ -1,9 +1,11 @@
 //! Nodes, what they can execute, and whether this one is well.
 
+use std::sync::LazyLock;
+
 use abide_protocol::{Health, Instant, Node, Nodes, Problem, Ready, Workflow, Workflows, openapi as document};
 use abide_store::{Living, Membership};
 
-use crate::answer::{Answered, json};
+use crate::answer::{Answered, json, text};
 use crate::call::Call;
 
 pub(crate) fn workflows(call: &Call) -> Answered {
@@ -59,5 +61,7 @@ pub(crate) fn ready(call: &Call) -> Answered {
 }
 
 pub(crate) fn openapi() -> Answered {
-    json(&document::document())
+    // Anybody may ask for it, so that it is made once.
+    static DOCUMENT: LazyLock<String> = LazyLock::new(|| document::document().to_string());
+    Ok(text("application/json", DOCUMENT.clone()))
 }

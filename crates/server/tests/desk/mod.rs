@@ -2,10 +2,11 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use abide::{Engine, EngineBuilder, Failure, FnCtx, Function, Machine, await_signal, done};
-use abide_protocol::{CreateToken, CreatedToken, Scope};
+use abide_protocol::{CreateToken, CreatedToken, Route, Scope, openapi, routes};
 use abide_server::{Limits, Listening, Server, mint};
 use reqwest::{Method, Response};
 use serde_json::Value;
@@ -156,7 +157,7 @@ impl Caller<'_> {
     }
 
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<String>) -> Heard {
-        let mut request = self.desk.http.request(method, self.desk.url(path));
+        let mut request = self.desk.http.request(method.clone(), self.desk.url(path));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -166,8 +167,46 @@ impl Caller<'_> {
         if let Some(body) = body {
             request = request.body(body);
         }
-        heard(request.send().await.unwrap()).await
+        let heard = heard(request.send().await.unwrap()).await;
+        documented(&method, path, &heard);
+        heard
     }
+}
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(openapi::document);
+
+/// Whether the document knows the answer: its status, its media type, its code, and what it must say.
+fn documented(method: &Method, path: &str, heard: &Heard) {
+    let path = path.split('?').next().unwrap();
+    let Some(route) = routes().into_iter().find(|route| route.method.name() == method.as_str() && fits(route, path))
+    else {
+        assert!(["no_route", "method_not_allowed"].contains(&&*heard.problem()), "{path} {heard:?}");
+        return;
+    };
+    let document = &*DOCUMENT;
+    let answers = &document["paths"][&route.path][method.as_str().to_lowercase()]["responses"];
+    let answer = &answers[heard.status.to_string()];
+    assert!(answer.is_object(), "{path} {heard:?}");
+    let Some(content) = answer["content"].as_object() else {
+        assert_eq!(heard.text, "", "{path}");
+        return;
+    };
+    let kind = heard.kind.split(';').next().unwrap();
+    let shape = content.get(kind).unwrap_or_else(|| panic!("{path} {heard:?}"));
+    if let Some(codes) = answer["x-abide-codes"].as_array() {
+        assert!(codes.contains(&heard.json()["code"]), "{path} {heard:?}");
+    }
+    let Some(named) = shape["schema"]["$ref"].as_str() else { return };
+    let shape = document.pointer(named.trim_start_matches('#')).unwrap();
+    for field in shape["required"].as_array().unwrap() {
+        assert!(heard.json().get(field.as_str().unwrap()).is_some(), "{path} {field} {heard:?}");
+    }
+}
+
+fn fits(route: &Route, path: &str) -> bool {
+    let (known, given): (Vec<_>, Vec<_>) = (route.path.split('/').collect(), path.split('/').collect());
+    let same = |(known, given): (&&str, &&str)| known.starts_with('{') && !given.is_empty() || known == given;
+    known.len() == given.len() && known.iter().zip(&given).all(same)
 }
 
 async fn heard(response: Response) -> Heard {
