@@ -1,6 +1,6 @@
 //! Tokens: how they are made, kept and recognised. A store has their hash and never the secret.
 
-use abide_kernel::{Refusal, Timestamp};
+use abide_kernel::{Refusal, RequestId, Timestamp};
 use abide_protocol::{CreateToken, CreatedToken, Instant, Scope, Token};
 use abide_runtime::Entropy;
 use abide_store::StoredToken;
@@ -43,9 +43,24 @@ pub struct BadToken {
 /// # Errors
 /// When what it should allow makes no sense; nothing is made then.
 pub fn mint(asked: CreateToken, now: Timestamp) -> Result<(StoredToken, CreatedToken), Refusal> {
+    mint_under(drawn()[..ID_DIGITS].to_owned(), asked, now)
+}
+
+fn drawn() -> String {
+    format!("{:032x}", Entropy::System.next())
+}
+
+/// Makes the token of a request. Made again, it is the same token with another secret: the first is kept nowhere.
+pub(crate) fn mint_for(
+    request: RequestId,
+    asked: CreateToken,
+    now: Timestamp,
+) -> Result<(StoredToken, CreatedToken), Refusal> {
+    mint_under(format!("{:016x}", request.0 & u128::from(u64::MAX)), asked, now)
+}
+
+fn mint_under(id: String, asked: CreateToken, now: Timestamp) -> Result<(StoredToken, CreatedToken), Refusal> {
     validate(&asked)?;
-    let drawn = || format!("{:032x}", Entropy::System.next());
-    let id = drawn()[..ID_DIGITS].to_owned();
     let secret = drawn() + &drawn();
     let CreateToken { name, scopes, namespaces, expires_in_ms } = asked;
     let expires_at = expires_in_ms.map(|ms| Instant(now.after(ms)));

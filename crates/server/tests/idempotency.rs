@@ -52,6 +52,23 @@ async fn one_key_for_two_tenants_or_two_runs_never_meets() {
     desk.close().await;
 }
 
+/// A token that is asked for twice is one token, and only the secret of the last answer opens anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_makes_one_token() {
+    let desk = Desk::open("memory:").await;
+    let admin = desk.admin(&["*"]);
+    let asked = json!({"name": "bob", "scopes": ["admin"], "namespaces": ["*"]});
+    let first = admin.keyed("/v1/tokens", KEY, asked.clone()).await.good();
+    let lost = desk.with(first["secret"].as_str().unwrap());
+    assert_eq!(lost.get("/v1/tokens").await.status, 200);
+    let second = admin.keyed("/v1/tokens", KEY, asked).await.good();
+    assert_eq!(second["token"], first["token"]);
+    let bob = desk.with(second["secret"].as_str().unwrap());
+    assert_eq!(bob.get("/v1/tokens").await.good()["tokens"].as_array().unwrap().len(), 2);
+    assert_eq!(lost.get("/v1/tokens").await.problem(), "unauthenticated");
+    desk.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_none_or_of_tomorrow_is_refused() {
     let desk = Desk::open("memory:").await;

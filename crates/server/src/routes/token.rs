@@ -4,7 +4,7 @@ use abide_protocol::{CreateToken, Problem, Token, Tokens};
 
 use crate::answer::{Answered, done, internal, json};
 use crate::call::Call;
-use crate::token::{mint, shown};
+use crate::token::{mint_for, shown};
 
 pub(crate) async fn list(call: Call) -> Answered {
     let stored = call.blocking(|engine| engine.tokens()).await??;
@@ -14,8 +14,10 @@ pub(crate) async fn list(call: Call) -> Answered {
 
 pub(crate) async fn create(call: Call) -> Answered {
     let asked: CreateToken = call.body()?;
-    let (stored, created) = mint(asked, call.engine.now())?;
+    let (stored, created) = mint_for(call.request(), asked, call.engine.now())?;
     call.blocking(move |engine| engine.write_token(&stored)).await??;
+    // The same token may have had another secret before.
+    call.guard.forget();
     json(&created)
 }
 
