@@ -58,6 +58,10 @@ enum Verb {
     Store(commands::store::Command),
     /// The nodes that share a store: list, drain, resume.
     Node(commands::node::Command),
+    /// Answer over HTTP for a store.
+    Serve(commands::serve::Serve),
+    /// Who may ask a server, and for what: create, list, revoke.
+    Token(commands::token::Command),
     /// Look whether exported journals are whole, and which workflows they need.
     Check(commands::check::Check),
     /// Look for what needs a person: expired claims, overdue timers, dead letters, foreign programs.
@@ -82,6 +86,8 @@ impl Verb {
             Self::Effect(effect) => Some(effect.json),
             Self::Store(store) => Some(store.json),
             Self::Node(node) => Some(node.json),
+            Self::Serve(serve) => Some(serve.json),
+            Self::Token(token) => Some(token.json),
             Self::Check(check) => Some(check.json),
             Self::Doctor(doctor) => Some(doctor.json),
             Self::Demo(demo) => Some(demo.json),
@@ -102,6 +108,8 @@ fn main() -> ExitCode {
         Verb::Effect(effect) => effect.perform(&globals),
         Verb::Store(store) => store.perform(&globals),
         Verb::Node(node) => node.perform(&globals),
+        Verb::Serve(serve) => serve.perform(&globals),
+        Verb::Token(token) => token.perform(&globals),
         Verb::Check(check) => check.perform(&globals),
         Verb::Doctor(doctor) => doctor.perform(&globals),
         Verb::Demo(demo) => demo.perform(&globals),

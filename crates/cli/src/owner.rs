@@ -39,16 +39,22 @@ impl Place {
         change: impl AsyncFnOnce(&Owner) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let engine = match &self.at {
-            At::File { path, durability } => own_file(&runtime, path, *durability)?,
-            At::Database(url) => visit(&runtime, url)?,
-        };
-        let owner = Owner { engine };
+        let owner = Owner { engine: self.own(&runtime)? };
         runtime.block_on(async {
             let changed = change(&owner).await;
             owner.engine.stop(Duration::from_secs(5)).await;
             changed
         })
+    }
+}
+
+impl Place {
+    /// An engine on the store, made if it is not there. It executes nothing, and lives in `runtime`.
+    pub(crate) fn own(&self, runtime: &Runtime) -> Result<Engine, Failure> {
+        match &self.at {
+            At::File { path, durability } => own_file(runtime, path, *durability),
+            At::Database(url) => visit(runtime, url),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
     Claimant, LetterId, RequestId, Row, Run, RunId, Slot, StartSpec, Str, Timestamp, TokenHash, limits,
 };
-use abide_store::{DeadLetterItem, Fault, Filter, Listed, Page, Reader, Stats, Store};
+use abide_store::{DeadLetterItem, Fault, Filter, Listed, Membership, Page, Reader, Stats, Store, StoredToken};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -300,6 +300,45 @@ impl Engine {
     /// When there is no such dead letter, or the engine has stopped.
     pub async fn settle(&self, letter: LetterId, how: Settling) -> Result<(), Unanswered> {
         self.shared.settle(letter, how).await
+    }
+
+    /// Tokens by which clients of a server are known.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn tokens(&self) -> Result<Vec<StoredToken>, Fault> {
+        self.shared.tokens()
+    }
+
+    /// Keeps a token, in place of one with the same id.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn write_token(&self, token: &StoredToken) -> Result<(), Fault> {
+        self.shared.write_token(token)
+    }
+
+    /// Forgets a token. Whether there was one.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn remove_token(&self, id: &str) -> Result<bool, Fault> {
+        self.shared.remove_token(id)
+    }
+
+    /// Who lives and who owns what, where nodes share the store.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn membership(&self) -> Result<Option<Membership>, Fault> {
+        self.shared.membership()
+    }
+
+    /// Whether it takes commands.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let core = self.shared.core.lock();
+        core.closed.is_none() && !core.draining
     }
 
     /// What the engine counted so far.

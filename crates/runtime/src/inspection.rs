@@ -6,7 +6,7 @@ use std::sync::Arc;
 use abide_kernel::explain::{Explanation, Service, explain};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Refusal, Row, Run, RunId, Seq, Str};
-use abide_store::{Counters, Fault, Filter, Listed, Page, Serving, Stats, Store};
+use abide_store::{Counters, Fault, Filter, Listed, Membership, Page, Serving, Stats, Store};
 
 use crate::admission::Unanswered;
 use crate::driver::Shared;
@@ -113,6 +113,10 @@ impl Shared {
 
     pub(crate) fn stats(&self) -> Result<Stats, Fault> {
         self.reader.lock().stats()
+    }
+
+    pub(crate) fn membership(&self) -> Result<Option<Membership>, Fault> {
+        self.reader.lock().membership()
     }
 
     pub(crate) fn metrics(&self) -> Metrics {

@@ -34,6 +34,7 @@ mod rest;
 mod ring;
 mod snapshot;
 mod steps;
+mod tokens;
 mod watchdog;
 mod wire;
 mod writer;

@@ -45,6 +45,12 @@ impl Engine {
         Client::new(self.inner.clone())
     }
 
+    /// The engine of the runtime, for those who serve it to others.
+    #[must_use]
+    pub fn runtime(&self) -> Arc<abide_runtime::Engine> {
+        self.inner.clone()
+    }
+
     /// What the engine counted so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {

@@ -24,6 +24,7 @@ mod serving;
 mod setting;
 mod store;
 mod sum;
+mod token;
 pub mod transaction;
 mod url;
 
@@ -42,4 +43,5 @@ pub use intake::Intake;
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Stats};
 pub use serving::Serving;
 pub use store::{Counters, Due, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
+pub use token::StoredToken;
 pub use url::{BadUrl, Durability, PostgresUrl, StoreUrl};

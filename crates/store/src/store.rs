@@ -11,6 +11,7 @@ use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestam
 use crate::transaction::{Outcome, Place, Transacted, Work};
 use crate::{
     Cluster, DeadLetterItem, Fault, FaultKind, Filter, Import, Intake, Listed, Membership, Page, Serving, Stats,
+    StoredToken,
 };
 
 /// What a shard's owner needs to know to go on.
@@ -209,6 +210,18 @@ pub trait Store: Send {
     /// What whoever fills an empty store needs.
     fn import(&mut self) -> &mut dyn Import;
 
+    /// Keeps a token by which clients of a server are known, in place of one with the same id.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    fn write_token(&mut self, token: &StoredToken) -> Result<(), Fault>;
+
+    /// Forgets a token. Whether there was one.
+    ///
+    /// # Errors
+    /// When that could not be written.
+    fn remove_token(&mut self, id: &str) -> Result<bool, Fault>;
+
     /// Another view of the same store, for inspection beside the owner.
     ///
     /// # Errors
@@ -278,6 +291,12 @@ pub trait Reader: Send {
     /// # Errors
     /// When the store cannot be read.
     fn stats(&mut self) -> Result<Stats, Fault>;
+
+    /// Tokens by which clients of a server are known, by id.
+    ///
+    /// # Errors
+    /// When they cannot be read, or one is damaged.
+    fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault>;
 
     /// Run ids that begin with `prefix` (hex digits, without `run_`), at most `most`.
     ///

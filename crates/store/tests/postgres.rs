@@ -6,6 +6,7 @@ use abide_kernel::{RunId, Seq, ShardId};
 use abide_store::Store;
 use abide_store::conformance::{
     self, Fixture, SHARDS, append, compact, damage, envelopes, import, index, journal, listing, purge, readers, reopen,
+    tokens,
 };
 use server::Schema;
 
@@ -289,6 +290,12 @@ fn sizes_are_counted() {
 #[test]
 fn an_empty_store_is_filled() {
     import::an_empty_store_is_filled(&mut fixture());
+}
+
+/// AB-16
+#[test]
+fn a_token_is_kept_until_it_is_removed() {
+    tokens::a_token_is_kept_until_it_is_removed(&mut fixture());
 }
 
 /// A case that this file forgets would be a promise nobody checks here.

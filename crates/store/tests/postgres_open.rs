@@ -206,6 +206,9 @@ fn a_role_of_least_privilege_is_enough() {
     let opened = store.open_shard(ShardId(0), "p").unwrap();
     let purge = Flush { epoch: opened.epoch, purged: vec![(run, Seq(2))], ..Flush::default() };
     store.flush(&[purge]).unwrap();
+    let token = abide_store::StoredToken { id: "a".into(), body: "{}".into() };
+    store.write_token(&token).unwrap();
+    assert_eq!(store.reader().unwrap().tokens().unwrap(), [token]);
 
     // Whoever asks by SQL sees nothing of ours, and what they ask is taken in by the engine.
     let [asker] = blocks("asker")[..] else { panic!("the guide gives the right to ask once") };
@@ -233,6 +236,9 @@ fn a_role_of_least_privilege_is_enough() {
     let mut reader = open_read_only(&url("abide_reader")).unwrap();
     assert!(reader.list(&Filter::default(), &Page::default()).unwrap().is_empty());
     assert_eq!(reader.stats().unwrap().journal_rows, 2);
+    let hidden = reader.tokens().unwrap_err();
+    assert!(hidden.to_string().contains("permission denied"), "{hidden}");
+    assert!(store.remove_token("a").unwrap());
     refused(
         PostgresStore::open(&url("abide_reader"), 1)
             .and_then(|mut store| store.open_shard(ShardId(0), "p").map(|_| store)),

@@ -9,5 +9,7 @@ pub(crate) mod effect;
 pub(crate) mod node;
 pub(crate) mod people;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod store;
 pub(crate) mod task;
+pub(crate) mod token;

@@ -15,6 +15,7 @@ pub mod nodes;
 pub mod purge;
 pub mod readers;
 pub mod reopen;
+pub mod tokens;
 
 use std::time::Duration;
 
@@ -118,4 +119,5 @@ pub const CASES: &[(&str, Case)] = cases![
     readers::readers_see_only_whole_batches,
     readers::reads_and_writes_are_counted,
     readers::sizes_are_counted,
+    tokens::a_token_is_kept_until_it_is_removed,
 ];

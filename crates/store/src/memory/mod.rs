@@ -21,7 +21,8 @@ pub use reader::MemoryReader;
 
 use crate::counts::Counts;
 use crate::{
-    Cluster, Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict,
+    Cluster, Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Store, StoredRun,
+    StoredToken, Verdict,
 };
 use state::State;
 
@@ -175,6 +176,19 @@ impl Store for MemoryStore {
 
     fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {
         Ok(self.read()?.read_envelopes(to, most))
+    }
+
+    fn write_token(&mut self, token: &StoredToken) -> Result<(), Fault> {
+        self.check_going()?;
+        self.counts.write();
+        lock(&self.state).tokens.insert(token.id.clone(), token.body.clone());
+        Ok(())
+    }
+
+    fn remove_token(&mut self, id: &str) -> Result<bool, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        Ok(lock(&self.state).tokens.remove(id).is_some())
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {

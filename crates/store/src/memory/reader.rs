@@ -10,7 +10,7 @@ use super::lock;
 use super::state::State;
 use crate::counts::Counts;
 use crate::listing::prefix_range;
-use crate::{DeadLetterItem, Fault, Filter, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun};
+use crate::{DeadLetterItem, Fault, Filter, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun, StoredToken};
 
 /// A view of a store in memory that never writes.
 #[derive(Debug)]
@@ -93,6 +93,11 @@ impl Reader for MemoryReader {
             bytes: (facts + checkpoints) as u64,
             format: 0,
         })
+    }
+
+    fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault> {
+        let token = |(id, body): (&String, &String)| StoredToken { id: id.clone(), body: body.clone() };
+        Ok(self.read().tokens.iter().map(token).collect())
     }
 
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault> {

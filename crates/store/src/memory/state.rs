@@ -30,6 +30,8 @@ pub(super) struct State {
     pub(super) letters: u64,
     /// It is being filled from elsewhere.
     pub(super) importing: bool,
+    /// Tokens of a server's clients: what is kept of each, by id.
+    pub(super) tokens: BTreeMap<String, String>,
     /// Nodes that share the store, by process, and when their leases end.
     pub(super) members: BTreeMap<Str, Living>,
     /// How many batches were refused as stale.
@@ -73,6 +75,7 @@ impl State {
             dead: Vec::new(),
             letters: 0,
             importing: false,
+            tokens: BTreeMap::new(),
             members: BTreeMap::new(),
             stale_writes: 0,
             script: Script::default(),

@@ -123,6 +123,13 @@ CREATE TABLE setting (
     checksum bigint NOT NULL
 );
 
+-- Tokens by which clients of a server are known: who, what and where, and a hash of the secret.
+CREATE TABLE token (
+    id       text   NOT NULL PRIMARY KEY,
+    body     text   NOT NULL, -- JSON
+    checksum bigint NOT NULL
+);
+
 -- What nodes know each other by. Whoever only looks has no business here.
 CREATE TABLE secret (
     value text NOT NULL

@@ -20,6 +20,7 @@ mod intake;
 mod letter;
 mod owner;
 mod shard;
+mod token;
 mod transaction;
 
 mod list;

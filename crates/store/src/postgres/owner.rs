@@ -10,10 +10,10 @@ use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
 use super::fault::Trouble;
 use super::intake::PostgresIntake;
 use super::link::{Live, Work};
-use super::{Owned, PostgresReader, PostgresStore, import, read, shard};
+use super::{Owned, PostgresReader, PostgresStore, import, read, shard, token};
 use crate::{
     Cluster, Counters, Due, Fault, FaultKind, Import, Intake, Opened, Reader, ReadyPage, Scanned, Store, StoredRun,
-    Verdict,
+    StoredToken, Verdict,
 };
 
 impl PostgresStore {
@@ -128,6 +128,17 @@ impl Store for PostgresStore {
 
     fn import(&mut self) -> &mut dyn Import {
         self
+    }
+
+    fn write_token(&mut self, token: &StoredToken) -> Result<(), Fault> {
+        self.counts.write();
+        let doing = "keeping a token";
+        self.link.run(doing, Work::Repeatable, async |live: &mut Live| token::write(live, token).await)
+    }
+
+    fn remove_token(&mut self, id: &str) -> Result<bool, Fault> {
+        self.counts.write();
+        self.link.run("forgetting a token", Work::Once, async |live: &mut Live| token::remove(live, id).await)
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {

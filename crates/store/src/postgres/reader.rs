@@ -8,11 +8,13 @@ use super::connect::{Role, Settings};
 use super::fault::Trouble;
 use super::link::{Link, Live, Work};
 use super::list::list;
-use super::{cluster, letter, read, schema, shard, transaction};
+use super::{cluster, letter, read, schema, shard, token, transaction};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
 use crate::transaction::Outcome;
-use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun};
+use crate::{
+    DeadLetterItem, Fault, FaultKind, Filter, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun, StoredToken,
+};
 
 /// Several statements that see one state of the tables.
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -121,6 +123,10 @@ impl Reader for PostgresReader {
         self.read("counting", async |live: &mut Live| {
             live.transaction(SNAPSHOT, async |live| count(live, &settings.schema).await).await
         })
+    }
+
+    fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault> {
+        self.read("reading tokens", async |live: &mut Live| token::read_all(live).await)
     }
 
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault> {

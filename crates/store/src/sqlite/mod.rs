@@ -18,6 +18,7 @@ mod import;
 mod letter;
 mod owner;
 mod shard;
+mod token;
 mod transact;
 
 mod check;

@@ -10,10 +10,11 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::fault::{commit_fault, fault};
 use super::shard::{ShardRow, end_of_log};
-use super::{Owned, SqliteReader, SqliteStore, letter, read};
+use super::{Owned, SqliteReader, SqliteStore, letter, read, token};
 use crate::transaction::{Place, Transacted, Work};
 use crate::{
-    Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun, Verdict,
+    Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun,
+    StoredToken, Verdict,
 };
 
 /// How long closing waits for readers: the next one to open the file can do what is left.
@@ -204,6 +205,20 @@ impl Store for SqliteStore {
 
     fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {
         read::read_envelopes(self.read(), to, most)
+    }
+
+    fn write_token(&mut self, token: &StoredToken) -> Result<(), Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let written = token::write(&self.connection, token);
+        self.heed_commit(written)
+    }
+
+    fn remove_token(&mut self, id: &str) -> Result<bool, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let removed = token::remove(&self.connection, id);
+        self.heed_commit(removed)
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {

@@ -9,11 +9,11 @@ use rusqlite::{Connection, OpenFlags, Transaction, params};
 use super::fault::fault;
 use super::list::list;
 use super::shard::ShardRow;
-use super::{check, letter, limit, open, read, schema, setting, transact};
+use super::{check, letter, limit, open, read, schema, setting, token, transact};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
 use crate::transaction::Outcome;
-use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun};
+use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun, StoredToken};
 
 /// A view of a SQLite store that never writes.
 #[derive(Debug)]
@@ -119,6 +119,10 @@ impl Reader for SqliteReader {
                 .map_err(doing)?,
             format: schema::format(&connection).map_err(doing)?,
         })
+    }
+
+    fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault> {
+        token::read_all(self.read())
     }
 
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault> {

@@ -109,6 +109,13 @@ CREATE TABLE transaction_outcome (
     PRIMARY KEY (run, key)
 ) STRICT, WITHOUT ROWID;
 
+-- Tokens by which clients of a server are known: who, what and where, and a hash of the secret.
+CREATE TABLE token (
+    id       TEXT    NOT NULL PRIMARY KEY,
+    body     TEXT    NOT NULL, -- JSON
+    checksum INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- For people: ids and times as text.
 CREATE VIEW runs AS
     SELECT 'run_' || lower(hex(id)) AS run, workflow, version, status, step, key, queue,

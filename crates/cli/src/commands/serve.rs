@@ -1,0 +1,111 @@
+//! `abide serve`: the store over HTTP, until it is told to stop. It executes nothing itself: of a database it is a guest,
+//! and the nodes that have the code go on with the work.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_runtime::Engine;
+use abide_server::{Listening, ServeError, Server};
+use clap::Args;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::{Exit, Failure, Outcome};
+use crate::input::duration;
+use crate::options::{AsJson, Globals};
+use crate::place::Place;
+use crate::screen::Screen;
+
+/// Answer over HTTP for a store.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Everybody who asks needs a token of abide token create, unless --no-auth is given, which works on the loopback only. The
+server speaks plain HTTP: put something before it that speaks TLS where others can listen in.
+
+SIGINT and SIGTERM let it answer what was asked, and stop; a second one stops it at once.
+
+Examples:
+  abide token create --name ada --scope admin --in '*'
+  abide serve --listen 127.0.0.1:7411
+  abide --store postgres://abide@db/shop serve --listen 0.0.0.0:7411
+  abide serve --no-auth")]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) json: AsJson,
+    /// Where to listen; port 0 takes any that is free
+    #[arg(long, default_value = "127.0.0.1:7411", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// Let anybody at this machine do anything, without a token
+    #[arg(long)]
+    no_auth: bool,
+    /// How long requests may take that came before it was told to stop
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    drain: Duration,
+}
+
+impl Serve {
+    pub(crate) fn perform(self, globals: &Globals) -> Outcome {
+        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        // Before the store is opened: a wrong address leaves nothing behind.
+        if self.no_auth && !self.listen.ip().is_loopback() {
+            return Err(ServeError::OpenToAll { address: self.listen }.into());
+        }
+        let engine = Arc::new(place.own(&runtime)?);
+        let served = runtime.block_on(self.serve(&screen, &place, &engine));
+        runtime.block_on(engine.stop(Duration::from_secs(5)));
+        served
+    }
+
+    async fn serve(&self, screen: &Screen, place: &Place, engine: &Arc<Engine>) -> Outcome {
+        let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut told = async || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        let server = Server::new(engine.clone());
+        let server = if self.no_auth { server.without_login() } else { server };
+        let listening = server.listen(self.listen).await?;
+        self.greet(screen, place, engine, &listening)?;
+        told().await;
+        screen.remark("stopping: what was asked is answered first; once more stops at once");
+        tokio::select! {
+            () = listening.stop(self.drain) => Ok(Exit::Ok),
+            () = told() => Ok(Exit::Interrupted),
+        }
+    }
+
+    fn greet(&self, screen: &Screen, place: &Place, engine: &Engine, listening: &Listening) -> Result<(), Failure> {
+        let url = format!("http://{}", listening.address());
+        if !screen.is_text() {
+            return screen.document(&json!({"url": url, "store": place.shown(), "login": !self.no_auth}));
+        }
+        screen.line(&format!("api      {url}/v1"))?;
+        screen.line(&format!("openapi  {url}/v1/openapi.json"))?;
+        screen.line(&format!("store    {}", place.shown()))?;
+        if self.no_auth {
+            screen.remark("anybody at this machine may do anything: --no-auth");
+        } else if tokio::task::block_in_place(|| engine.tokens())?.is_empty() {
+            screen.remark("the store has no token yet, so nobody can ask anything: stop, and abide token create");
+        }
+        if !self.listen.ip().is_loopback() {
+            screen.remark("tokens travel in plain HTTP: put something before it that speaks TLS");
+        }
+        Ok(())
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        let (code, hint) = match &error {
+            ServeError::OpenToAll { .. } => {
+                ("open_to_all", "leave --no-auth out, and make tokens with abide token create")
+            }
+            _ => ("address", "another process may have it; choose another with --listen"),
+        };
+        Self::usage(code, error.to_string()).hint(hint)
+    }
+}

@@ -1,0 +1,57 @@
+//! `abide token create`: a token, whose secret is shown once and kept nowhere.
+
+use std::time::Duration;
+
+use abide_protocol::{CreateToken, Scope};
+use abide_server::mint;
+use clap::Args;
+
+use crate::failure::{Exit, Outcome};
+use crate::input::duration;
+use crate::options::Globals;
+use crate::place::Place;
+use crate::screen::Screen;
+
+/// Make a token; its secret is shown this once.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Scopes: read, start, signal, operate, worker:<queue>, and admin, which covers all.
+
+A store in a file is owned for a moment; while a server holds it, ask that one: POST /v1/tokens.
+
+Examples:
+  abide token create --name ada --scope admin --in '*'
+  abide token create --name shop --scope read --scope start --in shop --expires 90d")]
+pub(crate) struct Create {
+    /// Whose it is: decisions are made under this name
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    /// What it allows; give it again for another
+    #[arg(long = "scope", required = true, value_name = "SCOPE")]
+    scopes: Vec<Scope>,
+    /// The namespace in which it does, or * for all; give it again for another
+    #[arg(long = "in", required = true, value_name = "NAMESPACE")]
+    namespaces: Vec<String>,
+    /// After so long it ends; without it, never
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    expires: Option<Duration>,
+}
+
+impl Create {
+    pub(super) fn perform(self, globals: &Globals) -> Outcome {
+        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
+        let expires_in_ms = self.expires.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        let asked = CreateToken { name: self.name, scopes: self.scopes, namespaces: self.namespaces, expires_in_ms };
+        let (stored, created) = mint(asked, screen.now())?;
+        place.change_or_make(async |owner| {
+            tokio::task::block_in_place(|| owner.engine.write_token(&stored)).map_err(Into::into)
+        })?;
+        if screen.is_text() {
+            screen.line(&created.secret)?;
+            screen.remark("keep it: it is shown this once, and the store has only its hash");
+        } else {
+            screen.document(&created)?;
+        }
+        Ok(Exit::Ok)
+    }
+}

@@ -1,0 +1,49 @@
+//! The words that are spoken with a server, and their versions: messages as JSON, problems (RFC 9457) with stable
+//! codes, the table of routes, and the OpenAPI document that follows from them.
+//!
+//! Whatever a client sends is refused if it says something unknown; whatever it gets may say more in a later release of
+//! the same version. Nothing here does I/O.
+
+mod boundary;
+mod code;
+mod dead_letter;
+mod effect;
+mod idempotency;
+mod instant;
+mod journal;
+pub mod limits;
+mod node;
+pub mod openapi;
+mod problem;
+mod result;
+mod route;
+mod run;
+mod scope;
+mod shape;
+mod signal;
+mod start;
+mod token;
+mod update;
+mod workflow;
+
+pub use boundary::{Assign, Boundary, BoundaryEvent, BoundaryPage, Decide, Decision};
+pub use code::{CODES, Code};
+pub use dead_letter::{Letter, Letters};
+pub use effect::{Effect, EffectPage, Effects, How, Resolve, RunEffect};
+pub use idempotency::{BadKey, IdempotencyKey};
+pub use instant::Instant;
+pub use journal::{Journal, JournalRow};
+pub use node::{Health, Node, Nodes, Ready};
+pub use problem::Problem;
+pub use result::{Ending, Recorded};
+pub use route::{Method, Operation, Query, QueryKind, Reach, Route, routes};
+pub use run::{Cancel, Error, Explanation, Run, RunPage, RunSummary, State};
+pub use scope::{BadScope, Scope};
+pub use signal::{Signal, Signalled};
+pub use start::{Admission, Concurrency, OnConflict, Start, StartAnswer, StartMany, Started, StartedMany};
+pub use token::{CreateToken, CreatedToken, Token, Tokens};
+pub use update::{Update, Updated};
+pub use workflow::{Workflow, Workflows};
+
+/// What every path of this version of the protocol begins with.
+pub const PREFIX: &str = "/v1";

@@ -1,0 +1,165 @@
+//! Who asks, and whether they may.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use abide_protocol::{Problem, Reach, Route, Scope};
+use abide_runtime::Engine;
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, HOST};
+use parking_lot::Mutex;
+
+use crate::answer::{Refused, internal};
+use crate::limits::{TOKEN_TRUSTED, TOKENS_MAX};
+use crate::token::{self, Record};
+
+/// The word for all namespaces.
+const ALL: &str = "*";
+
+/// Whoever asks, and what they may: nothing, unless it is said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Principal {
+    /// Under which name they decide.
+    pub(crate) name: String,
+    scopes: Vec<Scope>,
+    namespaces: Vec<String>,
+}
+
+impl Principal {
+    /// Anybody at this machine, where nobody has to say who they are.
+    fn anybody() -> Self {
+        Self { name: "anonymous".into(), scopes: vec![Scope::Admin], namespaces: vec![ALL.into()] }
+    }
+
+    fn is_in(&self, namespace: &str) -> bool {
+        self.namespaces.iter().any(|known| known == ALL || known == namespace)
+    }
+
+    /// Whether they may use a route. A namespace that is not theirs is not there, whatever they may do in others.
+    pub(crate) fn check(&self, route: &Route, namespace: Option<&str>) -> Result<(), Refused> {
+        let allowed = route.scope.as_ref().is_none_or(|needed| self.scopes.iter().any(|scope| scope.covers(needed)));
+        if let Some(namespace) = namespace
+            && !self.is_in(namespace)
+        {
+            let detail = format!("there is no namespace {namespace:?} for this token");
+            return Err(Problem::new("not_found", detail).into());
+        }
+        if route.reach == Reach::Everywhere && !self.is_in(ALL) {
+            let problem = Problem::new("forbidden", "this is about all namespaces, and the token is not");
+            return Err(problem.but("a token for the namespaces *", self.namespaces.join(", ")).into());
+        }
+        match &route.scope {
+            Some(needed) if !allowed => {
+                let has: Vec<String> = self.scopes.iter().map(ToString::to_string).collect();
+                let problem = Problem::new("forbidden", format!("this needs the scope {needed}"));
+                Err(problem.but(needed.to_string(), has.join(", ")).into())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// What a server asks of those who come.
+pub(crate) enum Guard {
+    /// Nothing; but they must have meant this machine.
+    Loopback,
+    /// A token that the store knows.
+    Tokens(Mutex<HashMap<String, Known>>),
+}
+
+/// A token that was read lately.
+pub(crate) struct Known {
+    record: Arc<Record>,
+    read: Instant,
+}
+
+impl Guard {
+    pub(crate) fn tokens() -> Self {
+        Self::Tokens(Mutex::default())
+    }
+
+    /// Whether a request was meant for here. Where anybody may ask, a page of somebody else must not make a browser do
+    /// so under a name of its own that leads here.
+    pub(crate) fn check_host(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        if matches!(self, Self::Tokens(_)) {
+            return Ok(());
+        }
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
+            _ => host,
+        };
+        if ["127.0.0.1", "localhost", "[::1]"].contains(&name) {
+            return Ok(());
+        }
+        let problem = Problem::new("bad_host", "without login only this machine is answered");
+        Err(problem.but("Host: 127.0.0.1 or localhost", host.chars().take(80).collect::<String>()).into())
+    }
+
+    /// Who asks.
+    pub(crate) async fn identify(&self, engine: &Arc<Engine>, headers: &HeaderMap) -> Result<Principal, Refused> {
+        let Self::Tokens(known) = self else { return Ok(Principal::anybody()) };
+        let nobody = |detail: &str| Refused::from(Problem::new("unauthenticated", detail));
+        let header = headers.get(AUTHORIZATION).ok_or_else(|| nobody("the request has no Authorization header"))?;
+        let text = header
+            .to_str()
+            .ok()
+            .and_then(bearer)
+            .ok_or_else(|| nobody("the Authorization header is not of the form Bearer <token>"))?;
+        // One sentence for all that is wrong with a token: whoever guesses learns nothing.
+        let unknown = || nobody("the token is not known, was revoked or has ended");
+        let (id, secret) = token::parse(text).ok_or_else(unknown)?;
+        let recent = fresh(&known.lock(), id);
+        let record = match recent {
+            Some(record) => record,
+            None => find(known, engine, id).await?.ok_or_else(unknown)?,
+        };
+        let ended = record.expires_at.is_some_and(|at| at.0 <= engine.now());
+        if ended || !record.is_of(id, secret) {
+            return Err(unknown());
+        }
+        Ok(Principal {
+            name: record.name.clone(),
+            scopes: record.scopes.clone(),
+            namespaces: record.namespaces.clone(),
+        })
+    }
+
+    /// Reads the tokens anew before the next one is believed.
+    pub(crate) fn forget(&self) {
+        if let Self::Tokens(known) = self {
+            known.lock().clear();
+        }
+    }
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim_start())
+}
+
+fn fresh(known: &HashMap<String, Known>, id: &str) -> Option<Arc<Record>> {
+    known.get(id).filter(|known| known.read.elapsed() < TOKEN_TRUSTED).map(|known| known.record.clone())
+}
+
+/// Reads the tokens of the store.
+async fn find(
+    known: &Mutex<HashMap<String, Known>>,
+    engine: &Arc<Engine>,
+    id: &str,
+) -> Result<Option<Arc<Record>>, Refused> {
+    let reading = engine.clone();
+    let stored = tokio::task::spawn_blocking(move || reading.tokens()).await.map_err(|error| internal(&error))??;
+    let Some(stored) = stored.into_iter().find(|stored| stored.id == id) else {
+        known.lock().remove(id);
+        return Ok(None);
+    };
+    let record = Arc::new(Record::read(&stored).map_err(|error| internal(&error))?);
+    let mut known = known.lock();
+    if known.len() >= TOKENS_MAX {
+        known.clear();
+    }
+    known.insert(stored.id, Known { record: record.clone(), read: Instant::now() });
+    Ok(Some(record))
+}

@@ -1,0 +1,17 @@
+//! The engine over HTTP: one port, one table of routes, tokens that say who may do what where.
+//!
+//! A [`Server`] answers for an engine of the runtime, which may execute workflows itself or only know the store. It
+//! decides nothing about runs: a request becomes a command of the kernel, and a refusal becomes a problem.
+
+mod answer;
+mod auth;
+mod call;
+mod limits;
+mod listen;
+mod routes;
+mod serve;
+mod token;
+
+pub use limits::Limits;
+pub use listen::{Listening, ServeError, Server};
+pub use token::{BadToken, mint, shown};

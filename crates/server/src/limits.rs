@@ -1,0 +1,35 @@
+//! Every bound of the server; those that a client must know are in the protocol.
+
+use std::time::Duration;
+
+/// What a server takes at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The largest body of a request, in bytes.
+    pub body_bytes_max: usize,
+    /// The longest that a request may wait for something to happen.
+    pub wait_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { body_bytes_max: 8 * 1024 * 1024, wait_max: Duration::from_secs(60) }
+    }
+}
+
+/// What is read and thrown away of a body that is too large, so that its sender gets to read the answer.
+pub(crate) const DRAINED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long the body of a request may take to arrive.
+pub(crate) const BODY_ARRIVES: Duration = Duration::from_secs(30);
+/// How long the node that serves a run may take to answer: longer than a dead one is believed to live.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a command whose outcome is unknown is sent again, each time with the same request.
+pub(crate) const RETRIES_MAX: u32 = 20;
+/// How long a token is taken at its word before the store is asked again: so long one that was revoked at another node
+/// may still work at this one.
+pub(crate) const TOKEN_TRUSTED: Duration = Duration::from_secs(5);
+/// Tokens that are remembered; past it all are forgotten, and read again.
+pub(crate) const TOKENS_MAX: usize = 10_000;
+/// How far ahead the clock of a client may be that made an idempotency key.
+pub(crate) const KEY_AHEAD_MS_MAX: u64 = 10 * 60 * 1_000;

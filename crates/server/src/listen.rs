@@ -1,0 +1,119 @@
+//! A server that listens, until it is stopped.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use abide_runtime::Engine;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::Limits;
+use crate::auth::Guard;
+use crate::serve::{Shared, router};
+
+/// A server that is being described. Whoever asks needs a token, unless it is said otherwise.
+#[must_use = "the server begins with listen()"]
+pub struct Server {
+    engine: Arc<Engine>,
+    limits: Limits,
+    login: bool,
+}
+
+/// Why a server did not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Anybody could do anything.
+    #[error(
+        "{address} can be reached from other machines, and without login anybody there could do anything: expected an \
+         address of the loopback, like 127.0.0.1:7411"
+    )]
+    OpenToAll {
+        /// Where it should have listened.
+        address: SocketAddr,
+    },
+    /// It cannot listen there.
+    #[error("nobody can listen at {address}")]
+    Address {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Server {
+    /// A server for an engine.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self { engine, limits: Limits::default(), login: true }
+    }
+
+    /// Lets anybody at this machine do anything.
+    pub fn without_login(mut self) -> Self {
+        self.login = false;
+        self
+    }
+
+    /// What it takes at most.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// When the address cannot be had, or must not be without login.
+    pub async fn listen(self, address: SocketAddr) -> Result<Listening, ServeError> {
+        if !self.login && !address.ip().is_loopback() {
+            return Err(ServeError::OpenToAll { address });
+        }
+        let failed = |source| ServeError::Address { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (stop, stopping) = watch::channel(false);
+        let guard = Arc::new(if self.login { Guard::tokens() } else { Guard::Loopback });
+        let shared = Shared { engine: self.engine, guard, limits: self.limits, stopping: stopping.clone() };
+        let app = router(Arc::new(shared));
+        let stopped = async move {
+            let mut stopping = stopping;
+            // The one who says so is gone only with the server.
+            let _ = stopping.wait_for(|stops| *stops).await;
+        };
+        let serving = tokio::spawn(async move { axum::serve(listener, app).with_graceful_shutdown(stopped).await });
+        Ok(Listening { address, stop, serving })
+    }
+}
+
+/// A server that listens.
+#[must_use = "the server ends with this"]
+pub struct Listening {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl Listening {
+    /// Where.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more requests, and answers those that came: long waits end at once, the rest has `limit`.
+    pub async fn stop(mut self, limit: Duration) {
+        self.stop.send_replace(true);
+        if tokio::time::timeout(limit, &mut self.serving).await.is_err() {
+            self.serving.abort();
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}

@@ -1,0 +1,65 @@
+//! What each operation does: one file per verb or noun.
+
+mod cancel;
+mod dead_letter;
+mod effect;
+mod journal;
+mod metrics;
+mod node;
+mod people;
+mod result;
+mod run;
+mod signal;
+mod start;
+mod token;
+mod update;
+
+use abide_protocol::Operation as Do;
+
+use crate::answer::Answered;
+use crate::call::Call;
+
+/// Carries out what is asked.
+pub(crate) async fn perform(call: Call) -> Answered {
+    match call.operation {
+        Do::RunStart => start::one(call).await,
+        Do::RunStartMany => start::many(call).await,
+        Do::RunList => run::list(call).await,
+        Do::RunShow => run::show(call).await,
+        Do::RunJournal => journal::read(call).await,
+        Do::RunExplain => run::explain(call).await,
+        Do::RunEffects => effect::of_run(call).await,
+        Do::RunState => journal::state(call).await,
+        Do::RunResult => result::wait(call).await,
+        Do::RunSignal => signal::send(call).await,
+        Do::RunUpdate => update::ask(call).await,
+        Do::RunCancel => cancel::cancel(call).await,
+        Do::RunResume => people::resume(call).await,
+        Do::EffectList => effect::in_doubt(call).await,
+        Do::EffectResolve => effect::resolve(call).await,
+        Do::ApprovalList => people::approvals(call).await,
+        Do::ApprovalShow => people::approval(call).await,
+        Do::ApprovalApprove => people::approve(call).await,
+        Do::ApprovalReject => people::reject(call).await,
+        Do::TaskList => people::tasks(call).await,
+        Do::TaskShow => people::task(call).await,
+        Do::TaskClaim => people::claim(call).await,
+        Do::TaskRelease => people::release(call).await,
+        Do::TaskComplete => people::complete(call).await,
+        Do::DeadLetterList => dead_letter::runs(call).await,
+        Do::DeadLetterRequeue => dead_letter::requeue_run(call).await,
+        Do::DeadLetterDiscard => dead_letter::discard_run(call).await,
+        Do::LetterList => dead_letter::letters(call).await,
+        Do::LetterRequeue => dead_letter::requeue(call).await,
+        Do::LetterDiscard => dead_letter::discard(call).await,
+        Do::WorkflowList => node::workflows(&call),
+        Do::NodeList => node::list(call).await,
+        Do::TokenList => token::list(call).await,
+        Do::TokenCreate => token::create(call).await,
+        Do::TokenRevoke => token::revoke(call).await,
+        Do::Metrics => metrics::count(call).await,
+        Do::Health => node::health(),
+        Do::Ready => node::ready(&call),
+        Do::OpenApi => node::openapi(),
+    }
+}

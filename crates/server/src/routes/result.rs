@@ -1,0 +1,42 @@
+//! Waiting for the end of a run.
+
+use std::time::Duration;
+
+use abide_kernel::shard::{Answer, Command, Ending as Ended};
+use abide_kernel::{Run, Status};
+use abide_protocol::{Ending, Error};
+
+use crate::answer::{Answered, json, unexpected};
+use crate::call::Call;
+
+pub(crate) async fn wait(call: Call) -> Answered {
+    let wait = Duration::from_millis(call.number("wait_ms").unwrap_or(0));
+    let run = call.run().await?;
+    if run.end.is_some() || wait.is_zero() {
+        return json(&standing(&run));
+    }
+    let watch = Command::Watch { run: run.id };
+    match call.within(wait, call.engine.ask(run.id.slot(), watch)).await.transpose()? {
+        Some(Answer::Ended(ended)) => json(&ending(&ended)),
+        // Not yet, or who serves the run has changed: whoever asks, asks again.
+        None | Some(Answer::Refused(abide_kernel::Refusal::Unknown)) => json(&standing(&call.find(run.id).await?)),
+        Some(other) => Err(unexpected(&other)),
+    }
+}
+
+fn standing(run: &Run) -> Ending {
+    let status = run.status();
+    let error = run.last_error.as_deref().filter(|_| status.is_terminal() && status != Status::Done);
+    let result = run.result.clone().filter(|_| status == Status::Done);
+    Ending { run: run.id, status, ended: status.is_terminal(), result, error: error.map(Error::from) }
+}
+
+fn ending(ended: &Ended) -> Ending {
+    Ending {
+        run: ended.run,
+        status: ended.status,
+        ended: true,
+        result: ended.result.clone(),
+        error: ended.error.as_deref().map(Error::from),
+    }
+}

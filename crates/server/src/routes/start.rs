@@ -1,0 +1,88 @@
+//! Starting runs.
+
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::transition::start::StartAnswer as Begun;
+use abide_kernel::{Concurrency, OnConflict as Conflict, Refusal, RequestId, StartSpec, StatusSet, UniqueKey, limits};
+use abide_protocol::{Admission, OnConflict, Problem, Start, StartAnswer, StartMany, Started, StartedMany};
+
+use crate::answer::{Answered, Refused, json, unexpected};
+use crate::call::{Call, in_time};
+use crate::limits::RETRIES_MAX;
+
+pub(crate) async fn one(call: Call) -> Answered {
+    let spec = spec(&call, call.body()?);
+    let request = call.request();
+    let command = Command::Start { request, spec: Box::new(spec.clone()) };
+    json(&begun(call.ask(spec.admission_slot(request), command).await?)?)
+}
+
+/// One answer each: what is wrong with one says nothing of the others.
+pub(crate) async fn many(call: Call) -> Answered {
+    let StartMany { runs } = call.body()?;
+    let (found, most) = (runs.len() as u64, limits::BATCH_STARTS_MAX);
+    if runs.len() > most {
+        return Err(Refusal::TooLarge { what: "runs in one batch".into(), limit: most as u64, found }.into());
+    }
+    let request = call.request();
+    let specs = runs.into_iter().map(|start| spec(&call, start));
+    let commands: Vec<_> = (0u64..).zip(specs).map(|(index, spec)| command(request.derive(index), spec)).collect();
+    let mut answers = in_time(call.engine.ask_many(commands.clone())).await??;
+    for _ in 0..RETRIES_MAX {
+        let unknown = |index: &usize| answers[*index] == Answer::Refused(Refusal::Unknown);
+        let unknown: Vec<usize> = (0..answers.len()).filter(unknown).collect();
+        if unknown.is_empty() {
+            break;
+        }
+        let again = unknown.iter().map(|index| commands[*index].clone()).collect();
+        let told = in_time(call.engine.ask_many(again)).await??;
+        unknown.into_iter().zip(told).for_each(|(index, answer)| answers[index] = answer);
+    }
+    let answers = answers.into_iter().map(|answer| match begun(answer) {
+        Ok(started) => StartAnswer { started: Some(started), problem: None },
+        Err(Refused(problem)) => StartAnswer { started: None, problem: Some(problem) },
+    });
+    json(&StartedMany { answers: answers.collect() })
+}
+
+fn command(request: RequestId, spec: StartSpec) -> (abide_kernel::Slot, Command) {
+    (spec.admission_slot(request), Command::Start { request, spec: Box::new(spec) })
+}
+
+/// What the kernel is asked. A workflow that this node does not know is pinned at its first claim, by whoever does.
+fn spec(call: &Call, start: Start) -> StartSpec {
+    let now = call.engine.now();
+    let mut spec = StartSpec::new(&start.workflow, start.input);
+    spec.namespace = call.namespace();
+    spec.version = start.version.unwrap_or(1);
+    if let Some(queue) = start.queue {
+        spec.queue = queue.into();
+    }
+    spec.priority = start.priority;
+    spec.concurrency = start.concurrency.map(|given| Concurrency { key: given.key.into(), limit: given.limit });
+    spec.eligible_at = start.eligible_at.map(|at| at.0).or_else(|| start.delay_ms.map(|ms| now.after(ms)));
+    spec.deadline = start.deadline_ms.map(|ms| now.after(ms));
+    spec.labels = start.labels.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    spec.deliveries_max = start.deliveries_max;
+    spec.key = start.key.map(|key| UniqueKey {
+        key: key.into(),
+        occupied: StatusSet::OPEN,
+        on_conflict: match start.on_conflict {
+            OnConflict::Reject => Conflict::Reject,
+            OnConflict::Reuse => Conflict::Reuse,
+        },
+    });
+    // Which versions there are is not known here, where others may have them.
+    let _ = call.engine.plan(&mut spec, start.version);
+    spec
+}
+
+fn begun(answer: Answer) -> Result<Started, Refused> {
+    match answer {
+        Answer::Started(Begun::Created(run)) => Ok(Started { run, admission: Admission::Created }),
+        Answer::Started(Begun::Reused(run)) => Ok(Started { run, admission: Admission::Reused }),
+        Answer::Started(Begun::Rejected { by, reason }) => {
+            Err(Problem::new(reason.name(), format!("the key is taken by {by}")).about(by).into())
+        }
+        other => Err(unexpected(&other)),
+    }
+}

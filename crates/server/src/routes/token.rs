@@ -1,0 +1,30 @@
+//! Tokens: made, listed and revoked while the server runs.
+
+use abide_protocol::{CreateToken, Problem, Token, Tokens};
+
+use crate::answer::{Answered, done, internal, json};
+use crate::call::Call;
+use crate::token::{mint_for, shown};
+
+pub(crate) async fn list(call: Call) -> Answered {
+    let stored = call.blocking(|engine| engine.tokens()).await??;
+    let tokens: Result<Vec<Token>, _> = stored.iter().map(shown).collect();
+    json(&Tokens { tokens: tokens.map_err(|error| internal(&error))? })
+}
+
+pub(crate) async fn create(call: Call) -> Answered {
+    let asked: CreateToken = call.body()?;
+    let (stored, created) = mint_for(call.request(), asked, call.engine.now())?;
+    call.blocking(move |engine| engine.write_token(&stored)).await??;
+    // The same token may have had another secret before.
+    call.guard.forget();
+    json(&created)
+}
+
+pub(crate) async fn revoke(call: Call) -> Answered {
+    let id = call.word("token").to_owned();
+    let revoked = id.clone();
+    let found = call.blocking(move |engine| engine.remove_token(&revoked)).await??;
+    call.guard.forget();
+    if found { Ok(done()) } else { Err(Problem::new("not_found", format!("there is no token {id:?}")).into()) }
+}

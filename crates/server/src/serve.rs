@@ -1,0 +1,211 @@
+//! The way of every request: host, token, namespace, scope, query, key and body are looked at here, in this order, by
+//! what the table of routes says. What arrives at a route has passed them all.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use abide_protocol::{BadKey, IdempotencyKey, Method, Problem, Query as Known, QueryKind, Reach, Route, routes};
+use abide_runtime::Engine;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Query, Request};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, Response, StatusCode};
+use axum::routing::{MethodFilter, MethodRouter};
+use futures_util::FutureExt;
+use http_body_util::BodyExt;
+use tokio::sync::watch;
+
+use crate::Limits;
+use crate::answer::{Answered, Refused, internal};
+use crate::auth::Guard;
+use crate::call::{Call, bad_query};
+use crate::limits::{BODY_ARRIVES, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX};
+use crate::routes::perform;
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) guard: Arc<Guard>,
+    pub(crate) limits: Limits,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+type Parameters = Result<Path<HashMap<String, String>>, PathRejection>;
+
+/// Every route, and problems for all that is none.
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    let mut by_path: BTreeMap<String, (MethodRouter, Vec<&'static str>)> = BTreeMap::new();
+    for route in routes() {
+        let (filter, name) = match route.method {
+            Method::Get => (MethodFilter::GET, "GET, HEAD"),
+            Method::Post => (MethodFilter::POST, "POST"),
+            Method::Delete => (MethodFilter::DELETE, "DELETE"),
+        };
+        let (path, shared) = (route.path.clone(), shared.clone());
+        let route = Arc::new(route);
+        let handler = move |path: Parameters, request: Request| answer(shared.clone(), route.clone(), path, request);
+        let (methods, names) = by_path.remove(&path).unwrap_or_default();
+        by_path.insert(path, (methods.on(filter, handler), [names, vec![name]].concat()));
+    }
+    let mut router = Router::new();
+    for (path, (methods, names)) in by_path {
+        let allowed = names.join(", ");
+        let methods = methods.fallback(move |request: Request| {
+            let allowed = allowed.clone();
+            async move {
+                let detail = format!("{} knows no {}", request.uri().path(), request.method());
+                let problem = Problem::new("method_not_allowed", detail).but(&*allowed, request.method().as_str());
+                Refused::from(problem).allowing(&allowed)
+            }
+        });
+        router = router.route(&path, methods);
+    }
+    router.fallback(async |request: Request| {
+        let path: String = request.uri().path().chars().take(200).collect();
+        Refused::from(Problem::new("no_route", format!("there is no path {path:?}"))).response()
+    })
+}
+
+/// Answers a request, whatever comes of it.
+async fn answer(shared: Arc<Shared>, route: Arc<Route>, path: Parameters, request: Request) -> Response<Body> {
+    let carried = std::panic::AssertUnwindSafe(carry_out(&shared, &route, path, request)).catch_unwind();
+    match carried.await {
+        Ok(Ok(mut response)) => {
+            if response.status() == StatusCode::OK {
+                *response.status_mut() = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
+            }
+            response
+        }
+        Ok(Err(refused)) => refused.response(),
+        Err(_) => internal(&format_args!("{:?} panicked", route.operation)).response(),
+    }
+}
+
+async fn carry_out(shared: &Shared, route: &Route, path: Parameters, request: Request) -> Answered {
+    let (parts, body) = request.into_parts();
+    shared.guard.check_host(&parts.headers)?;
+    // Who asks comes first: whoever is unknown learns nothing of what there is.
+    let principal = match route.reach {
+        Reach::Open => None,
+        Reach::Namespace | Reach::Anywhere | Reach::Everywhere => {
+            Some(shared.guard.identify(&shared.engine, &parts.headers).await?)
+        }
+    };
+    let Path(path) = path.map_err(|bad| Problem::new("bad_id", format!("the path: {bad}")))?;
+    if let Some(principal) = &principal {
+        principal.check(route, path.get("namespace").map(String::as_str))?;
+    }
+    let query = query(route, &parts.uri)?;
+    let key = key(route, &parts.headers, shared.engine.now())?;
+    let body = read(shared, route, &parts.headers, body).await?;
+    let call = Call {
+        operation: route.operation,
+        engine: shared.engine.clone(),
+        guard: shared.guard.clone(),
+        limits: shared.limits,
+        stopping: shared.stopping.clone(),
+        principal: principal.unwrap_or_default(),
+        path,
+        query,
+        body,
+        key,
+    };
+    perform(call).await
+}
+
+/// The query, if it says only what the route knows, and that once.
+fn query(route: &Route, uri: &axum::http::Uri) -> Result<Vec<(String, String)>, Refused> {
+    let bad = |error| Problem::new("bad_query", format!("the query cannot be read: {error}"));
+    let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(bad)?;
+    if route.reach == Reach::Open {
+        return Ok(pairs);
+    }
+    for (index, (name, value)) in pairs.iter().enumerate() {
+        let Some(known) = route.query.iter().find(|known| known.name == name) else {
+            let known: Vec<&str> = route.query.iter().map(|query| query.name).collect();
+            let expected = if known.is_empty() { "no parameter".to_owned() } else { known.join(", ") };
+            return Err(bad_query("the query", &expected, name));
+        };
+        check(known, value)?;
+        if pairs[..index].iter().any(|(other, _)| other == name) {
+            return Err(bad_query(name, "it once", "it twice"));
+        }
+    }
+    Ok(pairs)
+}
+
+/// Whether a parameter is what the table says. Ids are read where they are used.
+fn check(known: &Known, value: &str) -> Result<(), Refused> {
+    let QueryKind::Number { from, to } = known.kind else { return Ok(()) };
+    // `parse` would also take a sign.
+    let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+    match value.parse::<u64>() {
+        Ok(number) if digits && (from..=to).contains(&number) => Ok(()),
+        _ => Err(bad_query(known.name, &format!("a number from {from} to {to}"), value)),
+    }
+}
+
+/// The key by which a second request is known, where the route heeds one.
+fn key(route: &Route, headers: &HeaderMap, now: abide_kernel::Timestamp) -> Result<Option<IdempotencyKey>, Refused> {
+    let Some(header) = headers.get("idempotency-key").filter(|_| route.idempotent) else { return Ok(None) };
+    let text = header.to_str().unwrap_or_default();
+    let key: IdempotencyKey = text.parse().map_err(|bad: BadKey| {
+        Problem::new("bad_idempotency_key", bad.to_string()).but(BadKey::EXPECTED, bad.found.clone())
+    })?;
+    if key.made_at().since(now) > KEY_AHEAD_MS_MAX {
+        let made = abide_protocol::Instant(key.made_at());
+        let detail = format!("the key says it was made at {made}, which is yet to come");
+        let problem = Problem::new("bad_idempotency_key", detail);
+        return Err(problem.but("a key made by now", made.to_string()).into());
+    }
+    Ok(Some(key))
+}
+
+/// The body, if it is one that the route takes.
+async fn read(shared: &Shared, route: &Route, headers: &HeaderMap, body: Body) -> Result<Bytes, Refused> {
+    let limit = shared.limits.body_bytes_max;
+    let bytes = tokio::time::timeout(BODY_ARRIVES, collect(headers, body, limit))
+        .await
+        .map_err(|_| Problem::new("request_timeout", format!("the body took longer than {BODY_ARRIVES:?}")))??;
+    if bytes.is_empty() {
+        return match route.body.is_some() && !route.body_optional {
+            true => Err(Problem::new("malformed", "there is no body").but("a JSON document", "nothing").into()),
+            false => Ok(bytes),
+        };
+    }
+    if route.body.is_none() {
+        let problem = Problem::new("malformed", "this takes no body");
+        return Err(problem.but("no body", format!("{} bytes", bytes.len())).into());
+    }
+    let said = headers.get(CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
+    let kind = said.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let found: String = said.chars().take(80).collect();
+        let problem = Problem::new("unsupported_media_type", "the body is not said to be JSON");
+        return Err(problem.but("Content-Type: application/json", found).into());
+    }
+    Ok(bytes)
+}
+
+/// Reads a body up to a limit. What is beyond is read and thrown away for a while, so that its sender gets to read why.
+async fn collect(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Bytes, Refused> {
+    let said = headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok()).unwrap_or(0);
+    let (mut bytes, mut found) = (Vec::with_capacity(said.min(limit)), 0usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::new("malformed", format!("the body broke off: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        found += data.len();
+        if found <= limit {
+            bytes.extend_from_slice(&data);
+        } else if found > limit + DRAINED_BYTES_MAX {
+            break;
+        }
+    }
+    if found.max(said) > limit {
+        let problem = Problem::new("too_large", format!("the body is larger than {limit} bytes"));
+        return Err(problem.but(format!("at most {limit} bytes"), format!("{} bytes", found.max(said))).into());
+    }
+    Ok(bytes.into())
+}

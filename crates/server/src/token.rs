@@ -1,0 +1,198 @@
+//! Tokens: how they are made, kept and recognised. A store has their hash and never the secret.
+
+use abide_kernel::{Refusal, RequestId, Timestamp};
+use abide_protocol::{CreateToken, CreatedToken, Instant, Scope, Token};
+use abide_runtime::Entropy;
+use abide_store::StoredToken;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+/// What the text of a token begins with, so that it is recognised where it does not belong.
+const PREFIX: &str = "abide_";
+/// Hex digits of an id and of a secret.
+const ID_DIGITS: usize = 16;
+const SECRET_DIGITS: usize = 64;
+const NAME_BYTES_MAX: usize = 200;
+const ENTRIES_MAX: usize = 64;
+
+/// What is kept of a token.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) name: String,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) created_at: Instant,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_at: Option<Instant>,
+    /// Of the secret, keyed by the id.
+    hash: String,
+}
+
+/// What is kept of a token cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("token {id}: {source}")]
+pub struct BadToken {
+    id: String,
+    #[source]
+    source: serde_json::Error,
+}
+
+/// Makes a token: what is kept of it, and what its holder is told this once.
+///
+/// # Errors
+/// When what it should allow makes no sense; nothing is made then.
+pub fn mint(asked: CreateToken, now: Timestamp) -> Result<(StoredToken, CreatedToken), Refusal> {
+    mint_under(drawn()[..ID_DIGITS].to_owned(), asked, now)
+}
+
+fn drawn() -> String {
+    format!("{:032x}", Entropy::System.next())
+}
+
+/// Makes the token of a request. Made again, it is the same token with another secret: the first is kept nowhere.
+pub(crate) fn mint_for(
+    request: RequestId,
+    asked: CreateToken,
+    now: Timestamp,
+) -> Result<(StoredToken, CreatedToken), Refusal> {
+    mint_under(format!("{:016x}", request.0 & u128::from(u64::MAX)), asked, now)
+}
+
+fn mint_under(id: String, asked: CreateToken, now: Timestamp) -> Result<(StoredToken, CreatedToken), Refusal> {
+    validate(&asked)?;
+    let secret = drawn() + &drawn();
+    let CreateToken { name, scopes, namespaces, expires_in_ms } = asked;
+    let expires_at = expires_in_ms.map(|ms| Instant(now.after(ms)));
+    let record = Record { name, scopes, namespaces, created_at: Instant(now), expires_at, hash: hash(&id, &secret) };
+    let body = serde_json::to_string(&record).expect("a record is plain data with text keys");
+    let secret = format!("{PREFIX}{id}_{secret}");
+    let created = CreatedToken { token: record.shown(&id), secret };
+    Ok((StoredToken { id, body }, created))
+}
+
+fn validate(asked: &CreateToken) -> Result<(), Refusal> {
+    let invalid = |what: &str, expected: &str, found: String| Refusal::Invalid {
+        what: what.into(),
+        expected: expected.into(),
+        found,
+    };
+    let named = |what: &str, name: &str| {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            let expected = format!("a name of 1 to {NAME_BYTES_MAX} bytes without control characters");
+            return Err(invalid(what, &expected, format!("{:?}", name.chars().take(80).collect::<String>())));
+        }
+        Ok(())
+    };
+    named("name", &asked.name)?;
+    asked.namespaces.iter().try_for_each(|namespace| named("namespace", namespace))?;
+    for (what, found) in [("scopes", asked.scopes.len()), ("namespaces", asked.namespaces.len())] {
+        if found == 0 || found > ENTRIES_MAX {
+            return Err(invalid(what, &format!("1 to {ENTRIES_MAX} of them"), found.to_string()));
+        }
+    }
+    if asked.expires_in_ms == Some(0) {
+        return Err(invalid("expires_in_ms", "at least 1, or none for a token that does not end", "0".into()));
+    }
+    Ok(())
+}
+
+/// A token as people see it.
+///
+/// # Errors
+/// When its record cannot be read.
+pub fn shown(stored: &StoredToken) -> Result<Token, BadToken> {
+    Ok(Record::read(stored)?.shown(&stored.id))
+}
+
+impl Record {
+    pub(crate) fn read(stored: &StoredToken) -> Result<Self, BadToken> {
+        serde_json::from_str(&stored.body).map_err(|source| BadToken { id: stored.id.clone(), source })
+    }
+
+    fn shown(&self, id: &str) -> Token {
+        Token {
+            token: id.to_owned(),
+            name: self.name.clone(),
+            scopes: self.scopes.clone(),
+            namespaces: self.namespaces.clone(),
+            created_at: self.created_at,
+            expires_at: self.expires_at,
+        }
+    }
+
+    /// Whether the secret is the one that this was made with, in a time that does not tell how much of it is right.
+    pub(crate) fn is_of(&self, id: &str, secret: &str) -> bool {
+        let kept = (0..self.hash.len() / 2).map(|at| u8::from_str_radix(self.hash.get(at * 2..at * 2 + 2)?, 16).ok());
+        let Some(kept) = kept.collect::<Option<Vec<u8>>>() else { return false };
+        keyed(id, secret).verify_slice(&kept).is_ok()
+    }
+}
+
+/// The id and the secret in the text of a token.
+pub(crate) fn parse(text: &str) -> Option<(&str, &str)> {
+    let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let fits = id.len() == ID_DIGITS && secret.len() == SECRET_DIGITS && is_hex(id) && is_hex(secret);
+    fits.then_some((id, secret))
+}
+
+fn keyed(id: &str, secret: &str) -> Hmac<Sha256> {
+    let mut keyed = Hmac::<Sha256>::new_from_slice(id.as_bytes()).expect("a key may have any length");
+    keyed.update(secret.as_bytes());
+    keyed
+}
+
+fn hash(id: &str, secret: &str) -> String {
+    keyed(id, secret).finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> CreateToken {
+        CreateToken {
+            name: "ada".into(),
+            scopes: vec![Scope::Read],
+            namespaces: vec!["shop".into()],
+            expires_in_ms: Some(5),
+        }
+    }
+
+    /// AB-16: what is kept recognises the secret and does not hold it.
+    #[test]
+    fn a_token_is_recognised_by_what_is_kept_and_not_told_by_it() {
+        let (stored, created) = mint(asked(), Timestamp(100)).unwrap();
+        let (id, secret) = parse(&created.secret).unwrap();
+        assert_eq!((id, created.token.token.as_str()), (stored.id.as_str(), id));
+        assert!(!stored.body.contains(secret));
+        let record = Record::read(&stored).unwrap();
+        assert!(record.is_of(id, secret));
+        assert!(!record.is_of(id, &"0".repeat(SECRET_DIGITS)));
+        assert!(!record.is_of("0000000000000000", secret));
+        assert_eq!(record.expires_at, Some(Instant(Timestamp(105))));
+        let (other, _) = mint(asked(), Timestamp(100)).unwrap();
+        assert_ne!(other.id, stored.id);
+    }
+
+    #[test]
+    fn texts_that_are_no_tokens_and_wishes_that_make_no_sense_are_refused() {
+        let (_, created) = mint(asked(), Timestamp(0)).unwrap();
+        let (whole, more) = (&created.secret, format!("{}0", created.secret));
+        for wrong in ["", "abide_", &whole[1..], &whole.to_uppercase(), &more] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+        let wishes = [
+            CreateToken { name: String::new(), ..asked() },
+            CreateToken { name: "a\nb".into(), ..asked() },
+            CreateToken { scopes: Vec::new(), ..asked() },
+            CreateToken { namespaces: Vec::new(), ..asked() },
+            CreateToken { namespaces: vec![String::new()], ..asked() },
+            CreateToken { expires_in_ms: Some(0), ..asked() },
+        ];
+        for wish in wishes {
+            assert!(matches!(mint(wish, Timestamp(0)), Err(Refusal::Invalid { .. })));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Who gets in: every route of the table against every way to be wrong, over a real socket.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod desk;
+
+use abide::Engine;
+use abide_protocol::{Reach, Route, Scope, routes};
+use abide_server::{ServeError, Server};
+use desk::{BODY_BYTES_MAX, Caller, Desk, Heard};
+use serde_json::json;
+
+/// A run, a boundary, a letter and a token that look right.
+fn filled(route: &Route, namespace: &str) -> String {
+    let run = "run_0193f2c4a1b2000000000000000000aa";
+    route
+        .path
+        .replace("{namespace}", namespace)
+        .replace("{run}", run)
+        .replace("{boundary}", "manual_0193f2c4a1b2000000000000000000aa.1")
+        .replace("{letter}", "letter_1")
+        .replace("{token}", "0193f2c4a1b20000")
+}
+
+async fn knock(caller: &Caller<'_>, route: &Route, path: &str, body: Option<String>) -> Heard {
+    let method = route.method.name().parse().unwrap();
+    caller.send(method, path, &[("content-type", "application/json")], body).await
+}
+
+fn guarded() -> impl Iterator<Item = Route> {
+    routes().into_iter().filter(|route| route.reach != Reach::Open)
+}
+
+/// AB-16: without a token, or with one that is wrong, ended or revoked, nobody gets anywhere and learns nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_gets_in_without_a_token() {
+    let desk = Desk::open("memory:").await;
+    let ended = desk.make(&[Scope::Admin], &["*"], Some(1)).secret;
+    let good = desk.make(&[Scope::Admin], &["*"], None);
+    let revoked = desk.make(&[Scope::Admin], &["*"], None);
+    let admin = desk.with(&good.secret);
+    assert_eq!(desk.with(&revoked.secret).get("/v1/tokens").await.status, 200);
+    let gone = admin.send(reqwest::Method::DELETE, &format!("/v1/tokens/{}", revoked.token.token), &[], None).await;
+    assert_eq!(gone.status, 204);
+    let forged = format!("{}{}", &good.secret[..good.secret.len() - 4], "0000");
+    let wrong = [ended.as_str(), &revoked.secret, &forged, "abide_", "secret"];
+    for route in guarded() {
+        let path = filled(&route, "shop");
+        let heard = knock(&desk.nobody(), &route, &path, None).await;
+        assert_eq!((heard.status, heard.problem()), (401, "unauthenticated".into()), "{path}");
+        for token in wrong {
+            let heard = knock(&desk.with(token), &route, &path, None).await;
+            assert_eq!((heard.status, heard.problem()), (401, "unauthenticated".into()), "{path} {token}");
+            assert!(!heard.text.contains("shop"), "{heard:?}");
+        }
+    }
+    desk.close().await;
+}
+
+/// AB-16: a token that allows everything but what a route needs is refused, and says what is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_without_the_scope_is_refused() {
+    let desk = Desk::open("memory:").await;
+    let all = [Scope::Read, Scope::Start, Scope::Signal, Scope::Operate, Scope::Worker("default".into())];
+    for route in guarded() {
+        let needed = route.scope.clone().unwrap();
+        let others: Vec<Scope> = all.iter().filter(|scope| **scope != needed).cloned().collect();
+        let path = filled(&route, "shop");
+        let heard = knock(&desk.with(&desk.token(&others, &["*"])), &route, &path, None).await;
+        assert_eq!((heard.status, heard.problem()), (403, "forbidden".into()), "{path}");
+        assert_eq!(heard.json()["expected"], needed.to_string(), "{path}");
+        // With just that scope it is let in, whatever comes of it then.
+        let heard = knock(&desk.with(&desk.token(&[needed], &["*"])), &route, &path, None).await;
+        assert!(![401, 403].contains(&heard.status) && heard.status < 500, "{path} {heard:?}");
+    }
+    desk.close().await;
+}
+
+/// AB-16: what is in another namespace is not there: the same words for what exists and what does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_namespace_is_not_there() {
+    let desk = Desk::open("memory:").await;
+    let (shop, bank) = (desk.admin(&["shop"]), desk.admin(&["bank"]));
+    let started = shop.post("/v1/namespaces/shop/runs", json!({"workflow": "wait", "input": "canary"})).await.good();
+    let run = started["run"].as_str().unwrap();
+    for route in guarded() {
+        let body = route.body.map(|_| sample(&route));
+        match route.reach {
+            Reach::Namespace => {
+                let path = filled(&route, "shop");
+                let heard = knock(&bank, &route, &path, body.clone()).await;
+                assert_eq!((heard.status, heard.problem()), (404, "not_found".into()), "{path}");
+                // Of one's own namespace, with the id of a run of another.
+                let path = filled(&route, "bank").replace("run_0193f2c4a1b2000000000000000000aa", run);
+                let path = path.replace("manual_0193f2c4a1b2000000000000000000aa", &run.replace("run_", "manual_"));
+                let heard = knock(&bank, &route, &path, body).await;
+                if path.contains(&run[4..]) {
+                    assert_eq!((heard.status, heard.problem()), (404, "not_found".into()), "{path}");
+                    let missing = run.replace(&run[30..], "aaaaaa");
+                    let elsewhere = path.replace(&run[4..], &missing[4..]);
+                    let none = knock(&bank, &route, &elsewhere, route.body.map(|_| sample(&route))).await;
+                    assert_eq!(none.text.replace(&missing[4..], &run[4..]), heard.text, "{path}");
+                }
+                assert!(!heard.text.contains("canary"), "{path} {heard:?}");
+            }
+            Reach::Everywhere => {
+                let heard = knock(&bank, &route, &filled(&route, "bank"), body).await;
+                assert_eq!((heard.status, heard.problem()), (403, "forbidden".into()), "{}", route.path);
+            }
+            Reach::Anywhere | Reach::Open => {}
+        }
+    }
+    let untouched = shop.get(&format!("/v1/namespaces/shop/runs/{run}")).await.good();
+    assert_eq!(untouched["anomalies"], 0);
+    desk.close().await;
+}
+
+/// A body that each route that takes one could take.
+fn sample(route: &Route) -> String {
+    let known = [
+        ("/batch", json!({"runs": []})),
+        ("/runs", json!({"workflow": "wait"})),
+        ("/signals", json!({"name": "go"})),
+        ("/updates", json!({"name": "double", "wait_ms": 1})),
+        ("/effects/resolve", json!({"effect": "e", "how": "retry"})),
+        ("/tokens", json!({"name": "eve", "scopes": ["admin"], "namespaces": ["*"]})),
+    ];
+    let found = known.iter().find(|(end, _)| route.path.ends_with(end));
+    found.map_or_else(|| json!({}), |(_, body)| body.clone()).to_string()
+}
+
+/// Whatever is wrong with a request has its own answer, on every route.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_or_cannot_be_read_is_refused() {
+    let desk = Desk::open("memory:").await;
+    let admin = desk.admin(&["*"]);
+    for route in guarded() {
+        let path = filled(&route, "shop");
+        let method: reqwest::Method = route.method.name().parse().unwrap();
+        let unknown = knock(&admin, &route, &format!("{path}?colour=red"), None).await;
+        assert_eq!(unknown.problem(), "bad_query", "{path}");
+        let large = format!("{{\"x\":\"{}\"}}", "y".repeat(BODY_BYTES_MAX));
+        let heard = knock(&admin, &route, &path, Some(large)).await;
+        assert_eq!((heard.status, heard.problem()), (413, "too_large".into()), "{path}");
+        if let Some(parameter) = route.parameters().find(|name| ["run", "boundary", "letter"].contains(name)) {
+            let path = route.path.replace("{namespace}", "shop").replace(&format!("{{{parameter}}}"), "nonsense");
+            let heard = knock(&admin, &route, &path, route.body.map(|_| sample(&route))).await;
+            assert_eq!((heard.status, heard.problem()), (400, "bad_id".into()), "{path}");
+        }
+        if route.body.is_none() {
+            assert_eq!(knock(&admin, &route, &path, Some("{}".into())).await.problem(), "malformed", "{path}");
+            continue;
+        }
+        for wrong in ["{", "[1", "nonsense", "[]", "{\"colour\":\"red\"}", "\u{0}", "{} {}"] {
+            let heard = knock(&admin, &route, &path, Some(wrong.into())).await;
+            assert_eq!((heard.status, heard.problem()), (400, "malformed".into()), "{path} {wrong}");
+        }
+        let deep = format!("{{\"x\":{}{}}}", "[".repeat(100), "]".repeat(100));
+        assert_eq!(knock(&admin, &route, &path, Some(deep)).await.problem(), "too_deep", "{path}");
+        if !route.body_optional {
+            assert_eq!(knock(&admin, &route, &path, None).await.problem(), "malformed", "{path}");
+        }
+        let plain = admin.send(method, &path, &[("content-type", "text/plain")], Some(sample(&route))).await;
+        assert_eq!((plain.status, plain.problem()), (415, "unsupported_media_type".into()), "{path}");
+    }
+    desk.close().await;
+}
+
+/// Every answer to a wrong request is one that the document has.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_route_has_an_answer_of_its_own() {
+    let desk = Desk::open("memory:").await;
+    let admin = desk.admin(&["*"]);
+    for path in ["/", "/v1", "/v2/namespaces/shop/runs", "/v1/namespaces/shop", "/v1/namespaces//runs/x/y/z"] {
+        let heard = admin.get(path).await;
+        assert_eq!((heard.status, heard.problem()), (404, "no_route".into()), "{path}");
+    }
+    for route in routes() {
+        let heard = admin.send(reqwest::Method::PATCH, &filled(&route, "shop"), &[], None).await;
+        assert_eq!((heard.status, heard.problem()), (405, "method_not_allowed".into()), "{}", route.path);
+        assert!(heard.json()["expected"].as_str().unwrap().contains(route.method.name()));
+    }
+    desk.close().await;
+}
+
+/// AB-16: tokens are made and listed without their secrets by whoever may, and never by others.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_made_listed_and_revoked() {
+    let desk = Desk::open("memory:").await;
+    let admin = desk.admin(&["*"]);
+    let asked = json!({"name": "bob", "scopes": ["read", "worker:mail"], "namespaces": ["shop"]});
+    let made = admin.post("/v1/tokens", asked).await;
+    assert_eq!(made.status, 201);
+    let made = made.json();
+    let bob = desk.with(made["secret"].as_str().unwrap());
+    assert_eq!(bob.get("/v1/namespaces/shop/runs").await.status, 200);
+    assert_eq!(bob.get("/v1/tokens").await.problem(), "forbidden");
+    let listed = admin.get("/v1/tokens").await;
+    assert!(!listed.text.contains("secret") && !listed.text.contains("hash"), "{listed:?}");
+    assert_eq!(listed.json()["tokens"].as_array().unwrap().len(), 2);
+    let path = format!("/v1/tokens/{}", made["token"].as_str().unwrap());
+    assert_eq!(admin.send(reqwest::Method::DELETE, &path, &[], None).await.status, 204);
+    assert_eq!(admin.send(reqwest::Method::DELETE, &path, &[], None).await.problem(), "not_found");
+    assert_eq!(bob.get("/v1/namespaces/shop/runs").await.problem(), "unauthenticated");
+    let nonsense = json!({"name": "", "scopes": ["read"], "namespaces": ["shop"]});
+    assert_eq!(admin.post("/v1/tokens", nonsense).await.problem(), "invalid");
+    desk.close().await;
+}
+
+/// Without login a server answers this machine only, and only to its own name.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_login_only_this_machine_is_answered() {
+    let engine = Engine::open("memory:").start().await.unwrap();
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        let refused = Server::new(engine.runtime()).without_login().listen(address.parse().unwrap()).await;
+        assert!(matches!(refused.map(drop), Err(ServeError::OpenToAll { .. })), "{address}");
+    }
+    let desk = Desk::over(engine, Server::without_login).await;
+    let nobody = desk.nobody();
+    assert_eq!(nobody.get("/v1/namespaces/shop/runs").await.status, 200);
+    for host in ["evil.example", "evil.example:7411", "127.0.0.1.evil.example", ""] {
+        let heard = nobody.send(reqwest::Method::GET, "/v1/namespaces/shop/runs", &[("host", host)], None).await;
+        assert_eq!((heard.status, heard.problem()), (421, "bad_host".into()), "{host}");
+    }
+    let local = nobody.send(reqwest::Method::GET, "/v1/tokens", &[("host", "localhost:1")], None).await;
+    assert_eq!(local.status, 200);
+    desk.close().await;
+}

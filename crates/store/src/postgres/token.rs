@@ -1,0 +1,30 @@
+//! Tokens by which clients of a server are known.
+
+use super::column::{escape, unescape};
+use super::fault::Trouble;
+use super::link::Live;
+use crate::StoredToken;
+
+pub(super) async fn write(live: &mut Live, token: &StoredToken) -> Result<(), Trouble> {
+    live.execute(
+        "INSERT INTO token (id, body, checksum) VALUES ($1, $2, $3)
+         ON CONFLICT (id) DO UPDATE SET body = excluded.body, checksum = excluded.checksum",
+        &[&escape(&token.id), &escape(&token.body), &token.sum()],
+    )
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn remove(live: &mut Live, id: &str) -> Result<bool, Trouble> {
+    Ok(live.execute("DELETE FROM token WHERE id = $1", &[&escape(id)]).await? > 0)
+}
+
+pub(super) async fn read_all(live: &mut Live) -> Result<Vec<StoredToken>, Trouble> {
+    let rows = live.query("SELECT id, body, checksum FROM token ORDER BY id", &[]).await?;
+    let mut tokens = Vec::with_capacity(rows.len());
+    for row in rows {
+        let text = |column: usize| row.try_get::<_, String>(column).map(unescape);
+        tokens.push(StoredToken { id: text(0)?, body: text(1)? }.check(row.try_get(2)?)?);
+    }
+    Ok(tokens)
+}
