@@ -261,6 +261,22 @@ impl fmt::Display for ClaimId {
     }
 }
 
+impl FromStr for ClaimId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let parse = || {
+            let (run, number) = text.strip_prefix("claim_")?.split_once('_')?;
+            // Only the one form that is written: no sign, no capitals, no zeros before.
+            let run = u128::from_str_radix(run, 16).ok().filter(|value| alloc::format!("{value:032x}") == run)?;
+            let number: u32 = number.parse().ok().filter(|value: &u32| value.to_string() == number)?;
+            Some(Self { run: RunId(run), number })
+        };
+        let expected = "claim_ and 32 hexadecimal digits, _ and a number";
+        parse().ok_or_else(|| BadId { expected, found: text.chars().take(80).collect() })
+    }
+}
+
 /// The hash of a claim's secret token: all that is ever stored of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenHash(pub u128);

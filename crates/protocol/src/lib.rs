@@ -11,9 +11,11 @@ mod effect;
 mod idempotency;
 mod instant;
 mod journal;
+mod ledger;
 pub mod limits;
 mod node;
 pub mod openapi;
+mod outcome;
 mod problem;
 mod result;
 mod route;
@@ -24,6 +26,7 @@ mod signal;
 mod start;
 mod token;
 mod update;
+mod worker;
 mod workflow;
 
 pub use boundary::{Assign, Boundary, BoundaryEvent, BoundaryPage, Decide, Decision};
@@ -33,7 +36,9 @@ pub use effect::{Effect, EffectPage, Effects, How, Resolve, RunEffect};
 pub use idempotency::{BadKey, IdempotencyKey};
 pub use instant::Instant;
 pub use journal::{Journal, JournalRow};
+pub use ledger::{Ended, Entered, Entry, EntryEnd, LedgerEntry, Wanted};
 pub use node::{Health, Node, Nodes, Ready};
+pub use outcome::{Join, Moment, Outcome};
 pub use problem::Problem;
 pub use result::{Ending, Recorded};
 pub use route::{Method, Operation, Query, QueryKind, Reach, Route, routes};
@@ -43,6 +48,10 @@ pub use signal::{Signal, Signalled};
 pub use start::{Admission, Concurrency, OnConflict, Start, StartAnswer, StartMany, Started, StartedMany};
 pub use token::{CreateToken, CreatedToken, Token, Tokens};
 pub use update::{Update, Updated};
+pub use worker::{
+    Arrived, Attempt, Backoff, ClaimWork, Claims, Offered, Offspring, Report, ReportAnswer, Reported, Reports, Retry,
+    Say, Worker, Workers,
+};
 pub use workflow::{Workflow, Workflows};
 
 /// What every path of this version of the protocol begins with.

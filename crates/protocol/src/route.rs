@@ -5,9 +5,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::limits::{PAGE_MAX, ROWS_MAX};
 use crate::{
-    Assign, Boundary, BoundaryPage, Cancel, CreateToken, CreatedToken, Decide, EffectPage, Effects, Ending,
-    Explanation, Health, Journal, Letters, Nodes, Ready, Recorded, Resolve, Run, RunPage, Scope, Signal, Signalled,
-    Start, StartMany, Started, StartedMany, State, Tokens, Update, Updated, Workflows,
+    Assign, Boundary, BoundaryPage, Cancel, ClaimWork, Claims, CreateToken, CreatedToken, Decide, EffectPage, Effects,
+    Ending, Explanation, Health, Journal, Letters, Nodes, Ready, Recorded, Reported, Reports, Resolve, Run, RunPage,
+    Scope, Signal, Signalled, Start, StartMany, Started, StartedMany, State, Tokens, Update, Updated, Workers,
+    Workflows,
 };
 
 /// What can be asked of a server.
@@ -44,6 +45,9 @@ pub enum Operation {
     LetterList,
     LetterRequeue,
     LetterDiscard,
+    WorkerClaim,
+    WorkerReport,
+    WorkerList,
     WorkflowList,
     NodeList,
     TokenList,
@@ -264,7 +268,7 @@ const LOOK: &[&str] = &["not_found", "corrupt"];
 /// Every route.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [runs(), asks(), effects(), approvals(), tasks(), dead_letters(), store(), server()].concat()
+    [runs(), asks(), effects(), approvals(), tasks(), dead_letters(), workers(), store(), server()].concat()
 }
 
 fn runs() -> Vec<Route> {
@@ -477,6 +481,27 @@ fn dead_letters() -> Vec<Route> {
             .says("Give up a message")
             .status(204)
             .problems(&["no_letter"]),
+    ]
+}
+
+fn workers() -> Vec<Route> {
+    use Method::{Get, Post};
+    use Operation as Do;
+    let worker = || Scope::Worker(Scope::ANY.to_owned());
+    vec![
+        Route::within(Do::WorkerClaim, Post, "/worker/claims", worker())
+            .says("Take attempts of queues, as a worker")
+            .takes::<ClaimWork>()
+            .answers::<Claims>()
+            .problems(&["invalid"]),
+        Route::within(Do::WorkerReport, Post, "/worker/reports", worker())
+            .says("Say what came of attempts, and perhaps take more")
+            .takes::<Reports>()
+            .answers::<Reported>()
+            .problems(&["invalid"]),
+        Route::within(Do::WorkerList, Get, "/workers", Scope::Read)
+            .says("List workers that were here lately")
+            .answers::<Workers>(),
     ]
 }
 

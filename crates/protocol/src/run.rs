@@ -99,6 +99,13 @@ pub struct Error {
     pub details: Option<Payload>,
 }
 
+impl From<Error> for ErrorInfo {
+    fn from(error: Error) -> Self {
+        let Error { code, message, retryable, details } = error;
+        Self { code: code.into(), message: message.into(), retryable, details }
+    }
+}
+
 impl From<&ErrorInfo> for Error {
     fn from(info: &ErrorInfo) -> Self {
         Self {

@@ -25,11 +25,17 @@ pub enum Scope {
 
 impl Scope {
     const WORKER: &'static str = "worker:";
+    /// Stands for all queues in a token, and for any of them in what a route needs.
+    pub const ANY: &'static str = "*";
 
     /// Whether whoever has this may do what `needed` stands for.
     #[must_use]
     pub fn covers(&self, needed: &Self) -> bool {
-        self == needed || *self == Self::Admin
+        match (self, needed) {
+            (Self::Admin, _) => true,
+            (Self::Worker(has), Self::Worker(queue)) => has == queue || has == Self::ANY || queue == Self::ANY,
+            _ => self == needed,
+        }
     }
 }
 

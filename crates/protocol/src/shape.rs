@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use abide_kernel::{ManualKind, Status};
+use abide_kernel::{ManualKind, Policy, Status};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 macro_rules! shape {
@@ -23,6 +23,7 @@ macro_rules! shape {
 }
 
 shape!(Run, "RunId", json_schema!({"type": "string", "pattern": "^run_[0-9a-f]{32}$"}));
+shape!(Claim, "ClaimId", json_schema!({"type": "string", "pattern": "^claim_[0-9a-f]{32}_(0|[1-9][0-9]*)$"}));
 shape!(Boundary, "BoundaryId", json_schema!({"type": "string", "pattern": "^manual_[0-9a-f]{32}\\.(0|[1-9][0-9]*)$"}));
 shape!(Letter, "LetterId", json_schema!({"type": "string", "pattern": "^letter_(0|[1-9][0-9]*)$"}));
 shape!(Token, "TokenId", json_schema!({"type": "string", "pattern": "^[0-9a-f]{16}$"}));
@@ -44,6 +45,32 @@ shape!(
     "BoundaryKind",
     json_schema!({"type": "string", "enum": ManualKind::ALL.map(|kind| kind.to_string()).to_vec()})
 );
+
+shape!(
+    EffectPolicy,
+    "Policy",
+    json_schema!({"type": "string", "enum": Policy::ALL.map(|policy| policy.to_string()).to_vec()})
+);
+shape!(
+    Woken,
+    "WakeReason",
+    json_schema!({"type": "string", "enum": ["signal", "timer", "children", "deadline", "ledger"]})
+);
+
+/// Claims as text.
+pub(crate) mod claim {
+    use abide_kernel::ClaimId;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(claim: &ClaimId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(claim)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ClaimId, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -38,7 +38,6 @@ impl Principal {
 
     /// Whether they may use a route. A namespace that is not theirs is not there, whatever they may do in others.
     pub(crate) fn check(&self, route: &Route, namespace: Option<&str>) -> Result<(), Refused> {
-        let allowed = route.scope.as_ref().is_none_or(|needed| self.scopes.iter().any(|scope| scope.covers(needed)));
         if let Some(namespace) = namespace
             && !self.is_in(namespace)
         {
@@ -49,14 +48,17 @@ impl Principal {
             let problem = Problem::new("forbidden", "this is about all namespaces, and the token is not");
             return Err(problem.but("a token for the namespaces *", self.namespaces.join(", ")).into());
         }
-        match &route.scope {
-            Some(needed) if !allowed => {
-                let has: Vec<String> = self.scopes.iter().map(ToString::to_string).collect();
-                let problem = Problem::new("forbidden", format!("this needs the scope {needed}"));
-                Err(problem.but(needed.to_string(), has.join(", ")).into())
-            }
-            Some(_) | None => Ok(()),
+        route.scope.as_ref().map_or(Ok(()), |needed| self.allows(needed))
+    }
+
+    /// Whether they may do what a scope stands for.
+    pub(crate) fn allows(&self, needed: &Scope) -> Result<(), Refused> {
+        if self.scopes.iter().any(|scope| scope.covers(needed)) {
+            return Ok(());
         }
+        let has: Vec<String> = self.scopes.iter().map(ToString::to_string).collect();
+        let problem = Problem::new("forbidden", format!("this needs the scope {needed}"));
+        Err(problem.but(needed.to_string(), has.join(", ")).into())
     }
 }
 

@@ -13,6 +13,7 @@ mod signal;
 mod start;
 mod token;
 mod update;
+mod worker;
 
 use abide_protocol::Operation as Do;
 
@@ -52,6 +53,9 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::LetterList => dead_letter::letters(call).await,
         Do::LetterRequeue => dead_letter::requeue(call).await,
         Do::LetterDiscard => dead_letter::discard(call).await,
+        Do::WorkerClaim => worker::claim(call).await,
+        Do::WorkerReport => worker::report(call).await,
+        Do::WorkerList => worker::list(&call),
         Do::WorkflowList => node::workflows(&call),
         Do::NodeList => node::list(call).await,
         Do::TokenList => token::list(call).await,

@@ -49,7 +49,7 @@ fn command(request: RequestId, spec: StartSpec) -> (abide_kernel::Slot, Command)
 }
 
 /// What the kernel is asked. A workflow that this node does not know is pinned at its first claim, by whoever does.
-fn spec(call: &Call, start: Start) -> StartSpec {
+pub(super) fn spec(call: &Call, start: Start) -> StartSpec {
     let now = call.engine.now();
     let mut spec = StartSpec::new(&start.workflow, start.input);
     spec.namespace = call.namespace();

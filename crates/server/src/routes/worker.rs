@@ -1,0 +1,289 @@
+//! Workers: they take attempts, and say what came of them.
+
+use std::time::Duration;
+
+use abide_kernel::limits::{DELAY_MS_MAX, LEASE_MS_MIN};
+use abide_kernel::shard::{Answer, Command, Dispatch};
+use abide_kernel::transition::claim::Definition;
+use abide_kernel::transition::complete::Completing;
+use abide_kernel::transition::fail::Failing;
+use abide_kernel::transition::record;
+use abide_kernel::{Child, ChildEnd, ClaimId, Claimant, Consume, Fingerprint, Refusal, Slot, TokenHash, mix};
+use abide_protocol::limits::{CLAIMS_MAX, OFFERED_MAX, REPORTS_MAX};
+use abide_protocol::{
+    Arrived, Attempt, Backoff, ClaimWork, Claims, Entry, LedgerEntry, Offered, Offspring, Problem, Recorded, Report,
+    ReportAnswer, Reported, Reports, Retry, Say, Scope, Worker, Workers,
+};
+use abide_runtime::{Claiming, Offer, Work};
+use sha2::{Digest, Sha256};
+
+use super::start::spec;
+use crate::answer::{Answered, Refused, json, unexpected};
+use crate::call::{Call, in_time};
+
+/// How long a delay grows at most, unless it is said otherwise.
+const DELAY_MS_MAX_DEFAULT: u64 = 3_600_000;
+
+pub(crate) async fn claim(call: Call) -> Answered {
+    let asked: ClaimWork = call.body()?;
+    let offer = offer(&call, &asked)?;
+    let claiming = call.engine.claim(&offer);
+    let wait = Duration::from_millis(asked.wait_ms);
+    let work = if asked.wait_ms == 0 { at_once(claiming).await? } else { call.within(wait, claiming.work()).await };
+    hand_out(work.transpose()?, |claims| json(&Claims { claims }))
+}
+
+/// What was claimed in the same breath, if anything was.
+async fn at_once(claiming: Claiming) -> Result<Option<Result<Work, abide_runtime::Unanswered>>, Refused> {
+    match claiming.is_promised() {
+        true => Ok(Some(in_time(claiming.work()).await?)),
+        false => Ok(None),
+    }
+}
+
+/// Attempts leave with the answer. What cannot be put into one goes back.
+fn hand_out(work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answered) -> Answered {
+    let claims = work.iter().flat_map(|work| work.attempts()).map(|dispatch| attempt(dispatch)).collect();
+    let answered = answer(claims)?;
+    if let Some(work) = work {
+        drop(work.take());
+    }
+    Ok(answered)
+}
+
+pub(crate) async fn report(call: Call) -> Answered {
+    let Reports { token, reports, next } = call.body()?;
+    if reports.len() > REPORTS_MAX {
+        return Err(invalid("reports", &format!("at most {REPORTS_MAX} of them"), &reports.len().to_string()));
+    }
+    let offer = next.map(|next| offer(&call, &next)).transpose()?;
+    let token = hash(&token);
+    let claims: Vec<ClaimId> = reports.iter().map(|report| report.claim).collect();
+    let commands: Vec<_> = reports.into_iter().map(|report| command(&call, token, report)).collect();
+    let sound = commands.iter().flatten().cloned().collect();
+    let (answers, claiming) = call.engine.report(sound, offer.as_ref());
+    let mut answers = in_time(answers).await??.into_iter();
+    let mut told = Vec::with_capacity(claims.len());
+    for (claim, command) in claims.into_iter().zip(commands) {
+        told.push(match command {
+            Err(Refused(problem)) => ReportAnswer { recorded: None, lease_until: None, problem: Some(problem) },
+            Ok(_) => answer(&call, claim, answers.next().unwrap_or(Answer::Refused(Refusal::Unknown))).await,
+        });
+    }
+    let work = match claiming {
+        Some(claiming) => at_once(claiming).await?.transpose()?,
+        None => None,
+    };
+    hand_out(work, |claims| json(&Reported { answers: told, claims }))
+}
+
+pub(crate) fn list(call: &Call) -> Answered {
+    let namespace = call.namespace();
+    let ours = call.engine.workers().into_iter().filter(|worker| worker.namespace.as_ref() == Some(&namespace));
+    let mut workers: Vec<Worker> = ours
+        .map(|worker| Worker {
+            worker: worker.name.to_string(),
+            queues: worker.queues.iter().map(ToString::to_string).collect(),
+            workflows: worker.definitions.iter().map(offered).collect(),
+            seen_at: worker.seen.into(),
+        })
+        .collect();
+    workers.sort_by(|one, other| one.worker.cmp(&other.worker));
+    json(&Workers { workers })
+}
+
+fn offered(definition: &Definition) -> Offered {
+    Offered {
+        workflow: definition.workflow.to_string(),
+        version: definition.version,
+        fingerprint: format!("{:016x}", definition.fingerprint.0),
+        first_step: definition.first_step.to_string(),
+    }
+}
+
+fn invalid(what: &str, expected: &str, found: &str) -> Refused {
+    let found: String = found.chars().take(80).collect();
+    Problem::new("invalid", format!("{what}: expected {expected}, found {found:?}")).but(expected, found).into()
+}
+
+/// The hash of a token, as the kernel keeps it.
+fn hash(token: &str) -> TokenHash {
+    let digest = Sha256::digest(token.as_bytes());
+    TokenHash(u128::from_be_bytes(digest[..16].try_into().expect("a digest has 32 bytes")))
+}
+
+/// What a worker can execute, if it may.
+fn offer(call: &Call, asked: &ClaimWork) -> Result<Offer, Refused> {
+    let bounded = |what: &str, found: usize| match found {
+        0 => Err(invalid(what, "at least one", "none")),
+        1..=OFFERED_MAX => Ok(()),
+        more => Err(invalid(what, &format!("at most {OFFERED_MAX} of them"), &more.to_string())),
+    };
+    bounded("queues", asked.queues.len())?;
+    bounded("workflows", asked.workflows.len())?;
+    if asked.worker.is_empty() || asked.worker.len() > 200 {
+        return Err(invalid("worker", "a name of 1 to 200 bytes", &asked.worker));
+    }
+    if asked.most == 0 || asked.most > CLAIMS_MAX {
+        return Err(invalid("most", &format!("a number from 1 to {CLAIMS_MAX}"), &asked.most.to_string()));
+    }
+    if !(LEASE_MS_MIN..=DELAY_MS_MAX).contains(&asked.lease_ms) {
+        let expected = format!("a number from {LEASE_MS_MIN} to {DELAY_MS_MAX}");
+        return Err(invalid("lease_ms", &expected, &asked.lease_ms.to_string()));
+    }
+    for queue in &asked.queues {
+        call.principal.allows(&Scope::Worker(queue.clone()))?;
+    }
+    let token = TokenHash(hex(&asked.token_hash, 32, "token_hash")?);
+    let definitions = asked.workflows.iter().map(definition).collect::<Result<_, _>>()?;
+    Ok(Offer {
+        namespace: Some(call.namespace()),
+        queues: asked.queues.iter().map(|queue| queue.as_str().into()).collect(),
+        definitions,
+        by: Claimant::new(asked.worker.as_str().into(), token, asked.lease_ms, None),
+        most: asked.most as usize,
+    })
+}
+
+fn definition(offered: &Offered) -> Result<Definition, Refused> {
+    Ok(Definition {
+        workflow: offered.workflow.as_str().into(),
+        version: offered.version,
+        fingerprint: Fingerprint(hex(&offered.fingerprint, 16, "fingerprint")? as u64),
+        first_step: offered.first_step.as_str().into(),
+    })
+}
+
+fn hex(text: &str, digits: usize, what: &str) -> Result<u128, Refused> {
+    let is_hex = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
+    number.ok_or_else(|| invalid(what, &format!("{digits} hexadecimal digits"), text))
+}
+
+/// What the kernel is told.
+fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Command), Refused> {
+    let Report { claim, say } = report;
+    let (run, number) = (claim.run, claim.number);
+    let command = match say {
+        Say::Heartbeat {} => Command::Heartbeat { claim, token },
+        Say::GiveBack {} => Command::GiveBack { claim, token },
+        Say::Record { entries: written } => {
+            let recording = record::Recording { claim: number, token, entries: entries(call, written)? };
+            Command::Record { run, recording: Box::new(recording) }
+        }
+        Say::Complete { outcome, entries: written } => {
+            let outcome = outcome.into_kernel(|start| spec(call, start)).into();
+            let entries = entries(call, written)?;
+            let consume = Consume::default();
+            let completing =
+                Completing { claim: number, token, outcome, consume, error: None, compact_after: None, entries };
+            Command::Complete { run, completing }
+        }
+        Say::Fail { error, retry: again, entries: written, reopen, set_aside } => {
+            let failing = Failing {
+                claim: number,
+                token,
+                error: std::sync::Arc::new(error.into()),
+                retry: again.map(retry).transpose()?,
+                seed: mix(run.0 as u64) ^ u64::from(number),
+                entries: entries(call, written)?,
+                reopen,
+                set_aside,
+            };
+            Command::Fail { run, failing: Box::new(failing) }
+        }
+    };
+    Ok((run.slot(), command))
+}
+
+fn entries(call: &Call, written: Vec<Entry>) -> Result<Vec<record::Entry>, Refused> {
+    let entry = |entry: Entry| {
+        let made = entry.into_kernel(|start| spec(call, start));
+        made.map_err(|wrong| Problem::new("invalid", wrong).into())
+    };
+    written.into_iter().map(entry).collect()
+}
+
+fn retry(asked: Retry) -> Result<abide_kernel::RetryPolicy, Refused> {
+    let Retry { backoff, delay_ms, delay_ms_max, jitter_percent, retries_max } = asked;
+    if jitter_percent > 100 {
+        return Err(invalid("jitter_percent", "a number from 0 to 100", &jitter_percent.to_string()));
+    }
+    let backoff = match backoff {
+        Backoff::Constant => abide_kernel::Backoff::Constant,
+        Backoff::Linear => abide_kernel::Backoff::Linear,
+        Backoff::Exponential => abide_kernel::Backoff::Exponential,
+    };
+    let delay_ms_max = delay_ms_max.unwrap_or(DELAY_MS_MAX_DEFAULT);
+    Ok(abide_kernel::RetryPolicy { backoff, delay_ms, delay_ms_max, jitter_percent, retries_max })
+}
+
+/// What became of a report. Of a run in another namespace it says that there is none.
+async fn answer(call: &Call, claim: ClaimId, answer: Answer) -> ReportAnswer {
+    let mut told = ReportAnswer { recorded: None, lease_until: None, problem: None };
+    match answer {
+        Answer::Recorded { rev, duplicate } => told.recorded = Some(Recorded { rev: rev.0, duplicate }),
+        Answer::Extended { lease_until } => told.lease_until = Some(lease_until.into()),
+        Answer::Refused(refusal) => {
+            let problem = match call.find(claim.run).await {
+                Ok(_) => Problem::from(&refusal),
+                Err(Refused(problem)) => *problem,
+            };
+            told.problem = Some(Box::new(problem));
+        }
+        other => told.problem = Some(unexpected(&other).0),
+    }
+    told
+}
+
+/// An attempt as a worker gets it.
+fn attempt(dispatch: &Dispatch) -> Attempt {
+    let spec = &dispatch.started.spec;
+    let text = |text: &abide_kernel::Str| text.to_string();
+    let first = dispatch.ops_dropped + 1;
+    Attempt {
+        claim: dispatch.claim,
+        lease_until: dispatch.lease_until.into(),
+        run: dispatch.claim.run,
+        workflow: text(&spec.workflow),
+        version: spec.version,
+        queue: text(&spec.queue),
+        key: spec.key.as_ref().map(|key| key.key.to_string()),
+        labels: spec.labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+        step: text(&dispatch.step),
+        visit: dispatch.visit,
+        attempt: dispatch.retries + dispatch.reclaims + 1,
+        retries: dispatch.retries,
+        reclaims: dispatch.reclaims,
+        woken_by: dispatch.woken_by,
+        input: spec.input.clone(),
+        state: dispatch.state.clone(),
+        signals: dispatch.signals.iter().map(arrived).collect(),
+        children: dispatch.children.iter().map(offspring).collect(),
+        ledger: (first..).zip(dispatch.ops.iter()).map(|(op, entry)| LedgerEntry::of(op, entry)).collect(),
+        next_op: first + dispatch.ops.len() as u32,
+        ended: dispatch.ops_ended,
+        begun_at: dispatch.begun_at.into(),
+        cancelling: dispatch.cancelling,
+    }
+}
+
+fn arrived(signal: &abide_kernel::Signal) -> Arrived {
+    Arrived { id: signal.id, name: signal.name.to_string(), payload: signal.payload.clone(), at: signal.at.into() }
+}
+
+fn offspring(child: &Child) -> Offspring {
+    let (status, result, error) = match &child.end {
+        None => (None, None, None),
+        Some(ChildEnd::Ended { status, result, error, .. }) => (Some(*status), result.clone(), error.clone()),
+        Some(ChildEnd::Answered(_)) => (None, None, None),
+    };
+    Offspring {
+        run: child.id,
+        key: child.key.as_ref().map(ToString::to_string),
+        workflow: child.workflow.to_string(),
+        status: status.map(|status| status.to_string()),
+        result,
+        error: error.as_deref().map(Into::into),
+    }
+}
