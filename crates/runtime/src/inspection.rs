@@ -120,9 +120,7 @@ impl Shared {
     }
 
     pub(crate) fn metrics(&self) -> Metrics {
-        let store = self.store.lock().counters();
-        // The driver may have found the store busy just now, and gone to sleep.
-        self.bell.ring();
+        let store = self.visit().counters();
         let core = self.core.lock();
         Metrics {
             store,

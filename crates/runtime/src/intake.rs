@@ -335,7 +335,7 @@ impl Shared {
 
 /// Starts the thread that takes in, if the store can be asked by SQL.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> Result<Option<std::thread::JoinHandle<()>>, crate::OpenError> {
-    let Some(intake) = shared.store.lock().intake()? else { return Ok(None) };
+    let Some(intake) = shared.visit().intake()? else { return Ok(None) };
     let _ = shared.intake.set(intake.ring());
     let taking = shared.clone();
     let thread = std::thread::Builder::new().name("abide-intake".into()).spawn(move || take_in(&taking, intake))?;

@@ -21,7 +21,7 @@ impl Shared {
         loop {
             let asked = {
                 // Nothing is appended between the look and the word: what the store has is what the shard decides on.
-                let _store = self.store.lock();
+                let _store = self.visit();
                 let found = self.dead_letters()?.into_iter().find(|item| item.id == letter);
                 let Some(item) = found else {
                     return Err(if tried { Refusal::Unknown } else { Refusal::NoLetter { letter } }.into());
@@ -29,8 +29,6 @@ impl Shared {
                 let envelope = Box::new(item.dead.envelope);
                 self.ask(envelope.message.slot(), Command::Settle { letter, envelope, how })
             };
-            // The driver may have found the store busy just now, and gone to sleep.
-            self.bell.ring();
             match asked.await? {
                 Answer::Settled => return Ok(()),
                 Answer::Refused(Refusal::Unknown) => tried = true,

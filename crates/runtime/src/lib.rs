@@ -35,6 +35,7 @@ mod ring;
 mod snapshot;
 mod steps;
 mod tokens;
+mod visit;
 mod watchdog;
 mod wire;
 mod writer;

@@ -340,8 +340,7 @@ impl AttemptLink {
     ) -> Result<Transacted, Fault> {
         let Way::Engine(shared) = &self.way else { return std::future::pending().await };
         let writing = shared.clone();
-        let transacted =
-            shared.handle.spawn_blocking(move || writing.store.lock().transact(&place, limit, &mut work)).await;
+        let transacted = shared.handle.spawn_blocking(move || writing.visit().transact(&place, limit, &mut work)).await;
         match transacted {
             Ok(transacted) => transacted,
             Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),

@@ -10,15 +10,10 @@ impl Shared {
     }
 
     pub(crate) fn write_token(&self, token: &StoredToken) -> Result<(), Fault> {
-        let written = self.store.lock().write_token(token);
-        // The driver may have found the store busy just now, and gone to sleep.
-        self.bell.ring();
-        written
+        self.visit().write_token(token)
     }
 
     pub(crate) fn remove_token(&self, id: &str) -> Result<bool, Fault> {
-        let removed = self.store.lock().remove_token(id);
-        self.bell.ring();
-        removed
+        self.visit().remove_token(id)
     }
 }

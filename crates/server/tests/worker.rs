@@ -206,7 +206,8 @@ async fn a_ledger_is_kept_over_the_wire() {
     assert!(told["recorded"].is_object() || code(&told) == "not_approved", "{told}");
     let effect = json!({"intend": {"op": 1, "key": "charge", "input": "00000000000000ff", "what": {"effect": {"policy": "idempotent"}}}});
     let ended = json!({"done": {"op": 1, "value": {"paid": 5}, "at": "2026-11-16T10:00:00.000Z"}});
-    let wait = json!({"intend": {"op": 2, "key": "go", "what": {"signal": {"name": "go", "deadline": {"in_ms": 60_000}}}}});
+    let wait =
+        json!({"intend": {"op": 2, "key": "go", "what": {"signal": {"name": "go", "deadline": {"in_ms": 60_000}}}}});
     let entries = if told["recorded"].is_object() { json!([ended, wait]) } else { json!([effect, ended, wait]) };
     let suspend = json!({"complete": {"outcome": {"suspend": {"seen": 1}}, "entries": entries}});
     let told = say(&ada, SECRET, &held, suspend).await;
