@@ -17,7 +17,7 @@ pub enum Scope {
     Signal,
     /// Cancel, resolve, decide, requeue.
     Operate,
-    /// Execute attempts of one queue.
+    /// Execute attempts of one queue, or of all with `*`.
     Worker(String),
     /// All of it, and tokens.
     Admin,
@@ -125,6 +125,10 @@ mod tests {
                 assert_eq!(scope.covers(&needed), word == other || word == "admin", "{word} {other}");
             }
         }
+        let worker = |queue: &str| Scope::Worker(queue.to_owned());
+        assert!(worker("*").covers(&worker("mail")), "one for all queues");
+        assert!(worker("mail").covers(&worker(Scope::ANY)), "where any queue will do");
+        assert!(!worker("mail").covers(&worker("post")) && !Scope::Read.covers(&worker(Scope::ANY)));
         for wrong in ["", "worker:", "Read", "write"] {
             assert!(wrong.parse::<Scope>().unwrap_err().to_string().contains("expected one of read"), "{wrong}");
         }

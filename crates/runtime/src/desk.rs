@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 const LINGER_MS: u64 = 60_000;
 
 /// Attempts on their way to the one who asked.
-pub(crate) type Handed = (oneshot::Sender<Vec<Box<Dispatch>>>, Vec<Box<Dispatch>>);
+pub(crate) type Handed = (oneshot::Sender<Vec<Dispatch>>, Vec<Dispatch>);
 
 /// What a worker outside can execute, who it is, and how much it takes.
 #[derive(Clone, Debug)]
@@ -77,8 +77,8 @@ struct Seat {
     most: usize,
     /// How many attempts were claimed for it.
     claimed: usize,
-    got: Vec<Box<Dispatch>>,
-    reply: oneshot::Sender<Vec<Box<Dispatch>>>,
+    got: Vec<Dispatch>,
+    reply: oneshot::Sender<Vec<Dispatch>>,
 }
 
 /// Workers outside of this process.
@@ -141,7 +141,7 @@ impl Desk {
         &mut self,
         now: Timestamp,
         offer: &Offer,
-        reply: oneshot::Sender<Vec<Box<Dispatch>>>,
+        reply: oneshot::Sender<Vec<Dispatch>>,
     ) -> (u64, Option<(WorkerId, Worker)>) {
         self.note(now, offer);
         let kind = Kind::of(offer);
@@ -223,7 +223,7 @@ impl Desk {
         let Some(index) = self.served.iter().position(|seat| Arc::ptr_eq(&seat.by, &dispatch.by)) else {
             return Some(dispatch);
         };
-        self.served[index].got.push(dispatch);
+        self.served[index].got.push(*dispatch);
         self.leave_if_whole(index, handed);
         None
     }

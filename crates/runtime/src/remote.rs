@@ -16,26 +16,26 @@ use crate::driver::{Engine, Shared};
 pub struct Claiming {
     shared: Weak<Shared>,
     seat: u64,
-    receiver: oneshot::Receiver<Vec<Box<Dispatch>>>,
+    receiver: oneshot::Receiver<Vec<Dispatch>>,
 }
 
 /// Attempts that were claimed. Those that are not taken go back, and do not count as delivered.
 #[derive(Debug)]
 pub struct Work {
     shared: Weak<Shared>,
-    attempts: Vec<Box<Dispatch>>,
+    attempts: Vec<Dispatch>,
 }
 
 impl Work {
     /// What was claimed.
     #[must_use]
-    pub fn attempts(&self) -> &[Box<Dispatch>] {
+    pub fn attempts(&self) -> &[Dispatch] {
         &self.attempts
     }
 
     /// Takes what was claimed, to be executed.
     #[must_use]
-    pub fn take(mut self) -> Vec<Box<Dispatch>> {
+    pub fn take(mut self) -> Vec<Dispatch> {
         std::mem::take(&mut self.attempts)
     }
 }
@@ -146,7 +146,7 @@ impl Shared {
         }
     }
 
-    fn give_back_all(&self, attempts: Vec<Box<Dispatch>>) {
+    fn give_back_all(&self, attempts: Vec<Dispatch>) {
         if attempts.is_empty() {
             return;
         }

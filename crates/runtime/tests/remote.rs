@@ -1,5 +1,7 @@
 //! Workers outside of the process: they ask, are given, report, and leave.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -43,7 +43,7 @@ async fn at_once(claiming: Claiming) -> Result<Option<Result<Work, abide_runtime
 
 /// Attempts leave with the answer. What cannot be put into one goes back.
 fn hand_out(work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answered) -> Answered {
-    let claims = work.iter().flat_map(|work| work.attempts()).map(|dispatch| attempt(dispatch)).collect();
+    let claims = work.iter().flat_map(|work| work.attempts()).map(attempt).collect();
     let answered = answer(claims)?;
     if let Some(work) = work {
         drop(work.take());

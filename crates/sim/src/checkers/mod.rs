@@ -8,6 +8,7 @@ pub(crate) mod joins;
 pub(crate) mod journal;
 pub(crate) mod liveness;
 pub(crate) mod order;
+pub(crate) mod ownership;
 pub(crate) mod projection;
 pub(crate) mod timers;
 pub(crate) mod uniqueness;
@@ -16,7 +17,7 @@ pub(crate) mod wakes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide::{Fact, Row, Run, RunId, Status};
-use abide_kernel::Seq;
+use abide_kernel::{Seq, ShardEpoch, ShardId};
 use abide_store::Store;
 use abide_store::memory::MemoryStore;
 
@@ -62,6 +63,11 @@ impl View {
     /// Runs that have changed since the last look.
     pub(crate) fn changed(&self) -> impl Iterator<Item = (&RunId, &Told)> {
         self.changed.iter().filter_map(|id| self.runs.get_key_value(id))
+    }
+
+    /// What was written under an ownership that had ended.
+    fn usurped(&self) -> Option<(ShardId, ShardEpoch, ShardEpoch)> {
+        self.store.faults().usurped()
     }
 
     /// Looks at everything in the store, also at what was seen before.
@@ -145,6 +151,7 @@ impl View {
 pub(crate) fn check(view: &View, witness: &Witness) -> Result<(), Violation> {
     let truth = witness.truth.lock();
     journal::check(view)?;
+    ownership::check(view)?;
     acknowledged::check(view, &truth)?;
     claims::check(view)?;
     effects::check(view, &truth)?;

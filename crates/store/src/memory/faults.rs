@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use abide_kernel::{RunId, Seq, ShardId};
+use abide_kernel::{RunId, Seq, ShardEpoch, ShardId};
 
 use super::lock;
 use super::state::State;
@@ -133,6 +133,13 @@ impl Faults {
     #[must_use]
     pub fn stale_writes(&self) -> u64 {
         lock(&self.state).stale_writes
+    }
+
+    /// A batch that was written though its ownership had ended: the shard, that ownership and the one that had followed.
+    /// Whatever refuses such batches is not what looks for them here.
+    #[must_use]
+    pub fn usurped(&self) -> Option<(ShardId, ShardEpoch, ShardEpoch)> {
+        lock(&self.state).usurped
     }
 
     /// Nothing that was to go wrong does.

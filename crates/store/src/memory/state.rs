@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) members: BTreeMap<Str, Living>,
     /// How many batches were refused as stale.
     pub(super) stale_writes: u64,
+    /// A batch that was written though its ownership had ended: the shard, that ownership and the one that had followed.
+    pub(super) usurped: Option<(ShardId, ShardEpoch, ShardEpoch)>,
     pub(super) script: Script,
 }
 
@@ -78,6 +80,7 @@ impl State {
             tokens: BTreeMap::new(),
             members: BTreeMap::new(),
             stale_writes: 0,
+            usurped: None,
             script: Script::default(),
         }
     }
@@ -147,6 +150,9 @@ impl State {
         self.dead.retain(|item| settled().all(|letter| *letter != item.id));
         for batch in accepted() {
             let state = &mut self.shards[usize::from(batch.shard.0)];
+            if batch.epoch != state.epoch {
+                self.usurped.get_or_insert((batch.shard, batch.epoch, state.epoch));
+            }
             let owner = state.owner.clone().unwrap_or_default();
             let node = self.members.get(&owner).map_or(&*owner, |living| &*living.member.node).to_owned();
             for row in &batch.rows {
