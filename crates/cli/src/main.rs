@@ -58,6 +58,8 @@ enum Verb {
     Store(commands::store::Command),
     /// The nodes that share a store: list, drain, resume.
     Node(commands::node::Command),
+    /// Serve a store of this folder, for trying things out.
+    Dev(commands::dev::Dev),
     /// Answer over HTTP for a store.
     Serve(commands::serve::Serve),
     /// Who may ask a server, and for what: create, list, revoke.
@@ -86,6 +88,7 @@ impl Verb {
             Self::Effect(effect) => Some(effect.json),
             Self::Store(store) => Some(store.json),
             Self::Node(node) => Some(node.json),
+            Self::Dev(dev) => Some(dev.json),
             Self::Serve(serve) => Some(serve.json),
             Self::Token(token) => Some(token.json),
             Self::Check(check) => Some(check.json),
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         Verb::Effect(effect) => effect.perform(&globals),
         Verb::Store(store) => store.perform(&globals),
         Verb::Node(node) => node.perform(&globals),
+        Verb::Dev(dev) => dev.perform(globals),
         Verb::Serve(serve) => serve.perform(&globals),
         Verb::Token(token) => token.perform(&globals),
         Verb::Check(check) => check.perform(&globals),

@@ -2,6 +2,9 @@
 
 use clap::{Args, ValueEnum};
 
+/// The store that is meant when none is named.
+pub(crate) const STORE: &str = "sqlite:abide.db";
+
 /// Options of every verb.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
@@ -13,7 +16,7 @@ pub(crate) struct Globals {
         global = true,
         env = "ABIDE_STORE",
         hide_env_values = true,
-        default_value = "sqlite:abide.db",
+        default_value = STORE,
         value_name = "URL"
     )]
     pub(crate) store: String,

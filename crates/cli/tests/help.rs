@@ -26,7 +26,7 @@ fn help_shows_the_nouns_and_examples() {
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 36] = [
+    let verbs: [&[&str]; 37] = [
         &["effect", "list"],
         &["effect", "show"],
         &["effect", "resolve"],
@@ -56,6 +56,7 @@ fn every_verb_has_help_with_an_example() {
         &["store", "check"],
         &["store", "stats"],
         &["store", "migrate"],
+        &["dev"],
         &["serve"],
         &["token", "create"],
         &["token", "list"],

@@ -4,6 +4,7 @@ pub(crate) mod approval;
 pub(crate) mod check;
 pub(crate) mod dead_letter;
 pub(crate) mod demo;
+pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod effect;
 pub(crate) mod node;

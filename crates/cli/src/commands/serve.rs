@@ -40,18 +40,33 @@ pub(crate) struct Serve {
     #[arg(long)]
     no_auth: bool,
     /// How long requests may take that came before it was told to stop
-    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = DRAIN, value_name = "DURATION", value_parser = duration)]
     drain: Duration,
+    /// Whether it says what to try next.
+    #[arg(skip)]
+    guides: bool,
 }
 
+const DRAIN: &str = "10s";
+
 impl Serve {
+    /// One without login, that says what to try next.
+    pub(crate) fn for_trying(json: AsJson, listen: SocketAddr) -> Self {
+        Self { json, listen, no_auth: true, drain: Duration::from_secs(10), guides: true }
+    }
+
+    /// Whether it may listen there. Looked at before the store is opened: a wrong address leaves nothing behind.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match self.no_auth && !self.listen.ip().is_loopback() {
+            true => Err(ServeError::OpenToAll { address: self.listen }.into()),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn perform(self, globals: &Globals) -> Outcome {
         let (screen, place) = (Screen::new(globals), Place::of(globals)?);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        // Before the store is opened: a wrong address leaves nothing behind.
-        if self.no_auth && !self.listen.ip().is_loopback() {
-            return Err(ServeError::OpenToAll { address: self.listen }.into());
-        }
+        self.check()?;
         let engine = Arc::new(place.own(&runtime)?);
         let served = runtime.block_on(self.serve(&screen, &place, &engine));
         runtime.block_on(engine.stop(Duration::from_secs(5)));
@@ -86,6 +101,14 @@ impl Serve {
         screen.line(&format!("api      {url}/v1"))?;
         screen.line(&format!("openapi  {url}/v1/openapi.json"))?;
         screen.line(&format!("store    {}", place.shown()))?;
+        if self.guides {
+            let body = r#"'{"workflow":"hello","input":"Ada"}'"#;
+            screen.line(&format!(
+                "try      curl -H 'Content-Type: application/json' -d {body} {url}/v1/namespaces/default/runs"
+            ))?;
+            screen.line(&format!("         abide --store {} run list", place.shown()))?;
+            screen.line("workers  docs/workers.md, docs/python.md")?;
+        }
         if self.no_auth {
             screen.remark("anybody at this machine may do anything: --no-auth");
         } else if tokio::task::block_in_place(|| engine.tokens())?.is_empty() {
