@@ -106,7 +106,9 @@ impl Serve {
             screen.line(&format!(
                 "try      curl -H 'Content-Type: application/json' -d {body} {url}/v1/namespaces/default/runs"
             ))?;
-            screen.line(&format!("         abide --store {} run list", place.shown()))?;
+            let shown = place.shown();
+            let scheme = if shown.contains("://") { "" } else { "sqlite:" };
+            screen.line(&format!("         abide --store {scheme}{shown} run list"))?;
             screen.line("workers  docs/workers.md, docs/python.md")?;
         }
         if self.no_auth {
