@@ -159,7 +159,12 @@ class TestEngine:
 
     # Attempts.
 
-    def attempt_of(self, run: Run) -> dict[str, Any]:
+    def claim(self, run: Run) -> dict[str, Any]:
+        """Gives an attempt of a run to a worker."""
+        run.status, run.claims, run.attempts = "executing", run.claims + 1, run.attempts + 1
+        return self._attempt_of(run)
+
+    def _attempt_of(self, run: Run) -> dict[str, Any]:
         """An attempt as a worker gets it."""
         attempt = {
             "claim": {"run": run.id, "number": run.claims},
@@ -193,20 +198,20 @@ class TestEngine:
         return copied
 
     async def _attempt(self, run: Run) -> None:
-        run.status, run.claims, run.attempts = "executing", run.claims + 1, run.attempts + 1
-        link = TestLink(self, run)
+        attempt = self.claim(run)
         try:
-            say = await self._code[run.workflow, run.version].execute(self.attempt_of(run), link)
+            say = await self._code[run.workflow, run.version].execute(attempt, TestLink(self, run))
             if say is None or "give_back" in say:
                 run.status = "runnable"
                 return
             with self.report():
-                self._apply(run, json.loads(json.dumps(say)))
+                self.apply(run, json.loads(json.dumps(say)))
         except Crash:
             if run.status == "executing":
                 run.status, run.reclaims = "runnable", run.reclaims + 1
 
-    def _apply(self, run: Run, say: Say) -> None:
+    def apply(self, run: Run, say: Say) -> None:
+        """What a worker says at the end of an attempt."""
         verb, said = next(iter(say.items()))
         if verb == "fail" and said.get("set_aside"):
             run.status, run.error = "dead_lettered", said["error"]
