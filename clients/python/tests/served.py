@@ -8,6 +8,7 @@ from typing import Any
 
 from fake import Asked, Fake, Said, problem
 
+import support  # noqa: F401  (makes the package found)
 from abide.errors import Problem
 from abide.testing import TestEngine, TestRun
 from abide.testing.ledger import Run, refusal
