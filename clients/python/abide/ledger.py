@@ -408,11 +408,9 @@ def _intend(known: Known, what: dict[str, Any]) -> Entry:
     return {"intend": intent}
 
 
-def claim_number(claim: Any) -> int:
+def claim_number(claim: str) -> int:
     """Which claim of its run it is."""
-    if isinstance(claim, dict):
-        return int(claim["number"])
-    return int(str(claim).rpartition("_")[2])
+    return int(claim.rpartition("_")[2])
 
 
 def quoted(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from .client import RETRIED, backoff, problem_of
-from .errors import ConnectionFailed, Problem
+from .errors import ClaimLost, ConnectionFailed, Problem
 from .http import Http
 from .link import Say, Unknown
 
@@ -33,7 +33,8 @@ class Report:
 
 
 class Reporter:
-    """Sends reports. `more` gives what to ask for beside them, by how many places they free; `got` takes what comes."""
+    """Sends reports. `more` gives what to ask for beside them, by how many places they free; `got` takes what comes for
+    those places, once, however often it was asked for."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Reporter:
             return await report.answer
         except Problem as problem:
             # The refusal of the second may only mean that the first was recorded.
-            if report.sent > 1 and problem.code == "invalid":
+            if report.sent > 1 and not isinstance(problem, ClaimLost):
                 raise Unknown(str(problem)) from problem
             raise
 
@@ -102,16 +103,10 @@ class Reporter:
         """Sends a batch until it is answered."""
         tries = 0
         while True:
-            freed = sum(report.frees for report in batch)
-            more = self._more(freed) if freed else None
             try:
-                problem = await self._post(batch, more)
+                problem = await self._post(batch)
             except ConnectionFailed as error:
-                # Whoever answers next has not this request in mind: what it would have freed is asked for again.
-                if more is not None:
-                    self._got([], more["most"])
                 logger.warning("reports were not answered, and are sent again: %s", error)
-                problem = None
             else:
                 if problem is None:
                     return
@@ -122,7 +117,9 @@ class Reporter:
             tries += 1
             await asyncio.sleep(backoff(tries))
 
-    async def _post(self, batch: list[Report], more: dict[str, Any] | None) -> Problem | None:
+    async def _post(self, batch: list[Report]) -> Problem | None:
+        freed = sum(report.frees for report in batch)
+        more = self._more(freed) if freed else None
         reports = [{"claim": report.claim, "say": report.say} for report in batch]
         body: dict[str, Any] = {"token": self._token, "reports": reports}
         if more is not None:
@@ -131,14 +128,12 @@ class Reporter:
             report.sent += 1
         answer = await self._http.request("POST", self._path, body, timeout=self._timeout)
         if answer.status >= 400:
-            if more is not None:
-                self._got([], more["most"])
             return problem_of(answer.status, answer.body, answer.headers)
         reported = answer.json()
         for report, said in zip(batch, reported["answers"]):
             _answer(report, said)
-        if more is not None:
-            self._got(reported.get("claims", []), more["most"])
+        if freed:
+            self._got(reported.get("claims", []), freed)
         return None
 
     async def _refused(self, batch: list[Report], problem: Problem) -> None:
@@ -147,6 +142,8 @@ class Reporter:
             for report in batch:
                 await self._settle([report])
             return
+        if batch[0].frees:
+            self._got([], 1)
         if not batch[0].answer.done():
             batch[0].answer.set_exception(problem)
 

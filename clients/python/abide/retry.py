@@ -17,7 +17,7 @@ class RetryPolicy:
     """When and how often something that failed is tried again."""
 
     delay_ms: int = 1_000
-    backoff: Literal["fixed", "linear", "exponential"] = "exponential"
+    backoff: Literal["constant", "linear", "exponential"] = "exponential"
     delay_ms_max: int = HOUR_MS
     jitter_percent: int = 0
     retries_max: int | None = None
@@ -32,7 +32,7 @@ class RetryPolicy:
         if self.retries_max is not None and retries >= self.retries_max:
             return None
         grown = {
-            "fixed": self.delay_ms,
+            "constant": self.delay_ms,
             "linear": self.delay_ms * (retries + 1),
             "exponential": self.delay_ms << min(retries, 64),
         }[self.backoff]

@@ -28,6 +28,10 @@ POLL_MS = 20_000
 """How long the server may hold a request for attempts."""
 
 
+CLAIMS_MAX = 1_000
+"""Attempts that may be asked for at once."""
+
+
 class Executable(Protocol):
     """A workflow that a worker can execute: a function or a machine."""
 
@@ -100,6 +104,7 @@ class Worker:
         self._held: set[Held] = set()
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()
+        self._hurry = asyncio.Event()
 
     # Its life.
 
@@ -126,7 +131,9 @@ class Worker:
             await self._http.close()
 
     def stop(self) -> None:
-        """Claims nothing more, and ends when what runs has come to its end."""
+        """Claims nothing more, and ends when what runs has come to its end. Told twice, it leaves that to other workers."""
+        if self._stopping.is_set():
+            self._hurry.set()
         self._stopping.set()
         self._changed.set()
 
@@ -138,10 +145,14 @@ class Worker:
         return True
 
     async def _drain(self, seconds: float | None) -> None:
-        tasks = {held.task for held in self._held if held.task is not None}
+        tasks = [held.task for held in self._held if held.task is not None]
         if tasks:
             logger.info("worker %s finishes %d attempts", self.name, len(tasks))
-            await asyncio.wait(tasks, timeout=seconds)
+            hurry = asyncio.ensure_future(self._hurry.wait())
+            finished = asyncio.ensure_future(asyncio.wait(tasks))
+            await asyncio.wait({hurry, finished}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+            finished.cancel()
         for held in list(self._held):
             held.lose("the worker stops")
         left = [held.task for held in self._held if held.task is not None]
@@ -149,7 +160,7 @@ class Worker:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         try:
-            await asyncio.wait_for(self._reporter.drain(), 10 if seconds is None else max(seconds, 1))
+            await asyncio.wait_for(self._reporter.drain(), 1 if self._hurry.is_set() else 10)
         except asyncio.TimeoutError:
             self._reporter.stop()
 
@@ -168,11 +179,7 @@ class Worker:
 
     def _more(self, freed: int) -> dict[str, Any] | None:
         """What to ask for beside reports that free places."""
-        most = min(freed, self._free)
-        if self._stopping.is_set() or most < 1:
-            return None
-        self._free -= most
-        return self._work(most, 0)
+        return None if self._stopping.is_set() else self._work(freed, 0)
 
     def _got(self, attempts: list[dict[str, Any]], asked: int) -> None:
         """Attempts came for places that were asked for."""
@@ -188,8 +195,8 @@ class Worker:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            asked = self._free
-            self._free = 0
+            asked = min(self._free, CLAIMS_MAX)
+            self._free -= asked
             attempts: list[dict[str, Any]] = []
             try:
                 attempts = await self._poll(asked)
@@ -252,8 +259,7 @@ class Worker:
             say = await self._execute(held)
             held.over = True
             if say is not None and not held.lost.is_set():
-                # The place is free with this report, so that the next attempt can come with its answer.
-                self._free += 1
+                # The place is free with the answer to this report, and the next attempt may come with it.
                 freed = True
                 await self._finish(held, say)
         finally:

@@ -10,6 +10,7 @@ from fake import Asked, Fake, Said, problem
 
 import support  # noqa: F401  (makes the package found)
 from abide.errors import Problem
+from abide.ledger import claim_number
 from abide.testing import TestEngine, TestRun
 from abide.testing.ledger import Run, refusal
 
@@ -76,7 +77,7 @@ class Served:
         run.run.status, run.run.reclaims = "runnable", run.run.reclaims + 1
 
     def _report(self, report: dict[str, Any], token: str) -> dict[str, Any]:
-        run = self.engine.runs[report["claim"]["run"]]
+        run = self.engine.runs["run_" + report["claim"].split("_")[1]]
         said = repr(report)
         if said in self.answered and "heartbeat" not in report["say"]:
             return {**self.answered[said], "recorded": {"rev": 1, "duplicate": True}}
@@ -90,7 +91,7 @@ class Served:
     def _say(self, run: Run, report: dict[str, Any], token: str) -> None:
         if hashlib.sha256(token.encode()).hexdigest()[:32] != self.hashes[run.id]:
             raise refusal("wrong_token", "another worker's")
-        if run.claims != report["claim"]["number"] or run.status != "executing":
+        if run.claims != claim_number(report["claim"]) or run.status != "executing":
             raise refusal("stale_claim", "another attempt has it")
         verb, said = next(iter(report["say"].items()))
         if verb == "record":

@@ -28,7 +28,7 @@ def attempt_of(case: dict[str, Any]) -> dict[str, Any]:
     ledger = [{"visit": 1, "at": case["clock"], **entry} for entry in case.get("ledger", [])]
     ends = [entry["end"] for entry in ledger if "end" in entry]
     attempt = {
-        "claim": {"run": RUN, "number": 2},
+        "claim": f"claim_{RUN[4:]}_2",
         "lease_until": case["clock"],
         "run": RUN,
         "workflow": "script",
@@ -195,7 +195,7 @@ def messages() -> dict[str, Any]:
         "outcome stop": abide.stop(error),
         "outcome continue_as_new": abide.continue_as_new(2),
     }
-    retry = abide.RetryPolicy(delay_ms=100, backoff="fixed", delay_ms_max=5_000, jitter_percent=10, retries_max=3)
+    retry = abide.RetryPolicy(delay_ms=100, backoff="constant", delay_ms_max=5_000, jitter_percent=10, retries_max=3)
     worker = abide.Worker("http://127.0.0.1:1", workflows=[_five()], name="w1", queues=["default", "mail"])
     worker._hash = "0" * 32
     return {

@@ -145,6 +145,30 @@ class Workers(unittest.TestCase):
 
         go(test())
 
+    def test_a_worker_that_is_told_twice_to_stop_leaves_what_runs(self) -> None:
+        async def test() -> None:
+            begun = asyncio.Event()
+
+            @abide.workflow("slow")
+            async def slow(ctx: abide.Context, _: Any) -> Any:
+                async def call() -> None:
+                    begun.set()
+                    await asyncio.sleep(30)
+
+                return await ctx.effect("slow", call)
+
+            async with Served(TestEngine(slow)) as served:
+                run = served.start("slow")
+                worker = worker_of(served, slow)
+                working = asyncio.ensure_future(worker.run())
+                await begun.wait()
+                worker.stop()
+                worker.stop()
+                await asyncio.wait_for(working, 5)
+                self.assertEqual((run.status, served.reports), ("executing", []), "its lease ends, and another has it")
+
+        go(test())
+
     def test_what_comes_while_it_stops_goes_back(self) -> None:
         async def test() -> None:
             async with Served(TestEngine(five)) as served:

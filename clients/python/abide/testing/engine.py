@@ -167,7 +167,7 @@ class TestEngine:
     def _attempt_of(self, run: Run) -> dict[str, Any]:
         """An attempt as a worker gets it."""
         attempt = {
-            "claim": {"run": run.id, "number": run.claims},
+            "claim": f"claim_{run.id.removeprefix('run_')}_{run.claims}",
             "lease_until": write_instant(self.now + 30_000),
             "run": run.id,
             "workflow": run.workflow,
