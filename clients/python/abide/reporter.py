@@ -1,0 +1,160 @@
+"""The reporter: sends what a worker says of its attempts, together where it can, and again until it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from .client import RETRIED, backoff, problem_of
+from .errors import ClaimLost, ConnectionFailed, Problem
+from .http import Http
+from .link import Say, Unknown
+
+logger = logging.getLogger("abide.worker")
+
+BATCH_MAX = 256
+AT_ONCE = 4
+"""Requests that are under way at once; what is said meanwhile goes together in the next."""
+
+
+@dataclass(eq=False)
+class Report:
+    """Something said of an attempt, and who waits for the answer."""
+
+    claim: Any
+    say: Say
+    answer: asyncio.Future[dict[str, Any]]
+    frees: bool = False
+    """Whether the attempt is over with it, and its place is free."""
+    sent: int = field(default=0)
+    """How often it was sent."""
+
+
+class Reporter:
+    """Sends reports. `more` gives what to ask for beside them, by how many places they free; `got` takes what comes for
+    those places, once, however often it was asked for."""
+
+    def __init__(
+        self,
+        http: Http,
+        path: str,
+        token: str,
+        more: Callable[[int], dict[str, Any] | None],
+        got: Callable[[list[dict[str, Any]], int], None],
+    ) -> None:
+        self._http = http
+        self._path = path
+        self._token = token
+        self._more = more
+        self._got = got
+        self._queue: list[Report] = []
+        self._sending: set[asyncio.Task[None]] = set()
+        self._timeout = 30.0
+
+    def say(self, claim: Any, say: Say, *, frees: bool = False) -> Report:
+        """Sends a report as soon as it can."""
+        report = Report(claim, say, asyncio.get_running_loop().create_future(), frees)
+        self._queue.append(report)
+        if len(self._sending) < AT_ONCE:
+            self._spawn()
+        return report
+
+    async def asked(self, claim: Any, say: Say, *, frees: bool = False) -> dict[str, Any]:
+        """Sends a report and waits for its answer.
+
+        Raises:
+            Problem: it was refused.
+            Unknown: it was sent twice, and whether the first was recorded is not known.
+        """
+        report = self.say(claim, say, frees=frees)
+        try:
+            return await report.answer
+        except Problem as problem:
+            # The refusal of the second may only mean that the first was recorded.
+            if report.sent > 1 and not isinstance(problem, ClaimLost):
+                raise Unknown(str(problem)) from problem
+            raise
+
+    async def drain(self) -> None:
+        """Waits until everything that was said is answered."""
+        while self._sending:
+            await asyncio.wait(self._sending)
+
+    def stop(self) -> None:
+        """Stops sending."""
+        for task in self._sending:
+            task.cancel()
+
+    def _spawn(self) -> None:
+        task = asyncio.ensure_future(self._send())
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self) -> None:
+        # What becomes ready in the same turn of the loop goes together.
+        await asyncio.sleep(0)
+        while self._queue:
+            batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+            await self._settle(batch)
+
+    async def _settle(self, batch: list[Report]) -> None:
+        """Sends a batch until it is answered."""
+        tries = 0
+        while True:
+            try:
+                problem = await self._post(batch)
+            except ConnectionFailed as error:
+                logger.warning("reports were not answered, and are sent again: %s", error)
+            else:
+                if problem is None:
+                    return
+                if problem.status not in RETRIED and problem.status < 500:
+                    await self._refused(batch, problem)
+                    return
+                logger.warning("reports are sent again: %s", problem)
+            tries += 1
+            await asyncio.sleep(backoff(tries))
+
+    async def _post(self, batch: list[Report]) -> Problem | None:
+        freed = sum(report.frees for report in batch)
+        more = self._more(freed) if freed else None
+        reports = [{"claim": report.claim, "say": report.say} for report in batch]
+        body: dict[str, Any] = {"token": self._token, "reports": reports}
+        if more is not None:
+            body["next"] = more
+        for report in batch:
+            report.sent += 1
+        answer = await self._http.request("POST", self._path, body, timeout=self._timeout)
+        if answer.status >= 400:
+            return problem_of(answer.status, answer.body, answer.headers)
+        reported = answer.json()
+        for report, said in zip(batch, reported["answers"]):
+            _answer(report, said)
+        if freed:
+            self._got(reported.get("claims", []), freed)
+        return None
+
+    async def _refused(self, batch: list[Report], problem: Problem) -> None:
+        """The request as a whole was refused: one that cannot be read must not take the others with it."""
+        if len(batch) > 1:
+            for report in batch:
+                await self._settle([report])
+            return
+        if batch[0].frees:
+            self._got([], 1)
+        if not batch[0].answer.done():
+            batch[0].answer.set_exception(problem)
+
+
+def _answer(report: Report, said: dict[str, Any]) -> None:
+    if report.answer.done():
+        return
+    problem = said.get("problem")
+    if problem is not None:
+        report.answer.set_exception(Problem.of(problem))
+        # Nobody may be waiting any more.
+        report.answer.exception()
+    else:
+        report.answer.set_result(said)

@@ -1,0 +1,191 @@
+"""The client against a server on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import unittest
+from typing import Any
+
+from fake import Asked, Fake, Said, problem
+from support import go
+
+import abide
+from abide.http import BadUrl
+
+RUN = "run_" + "0" * 31 + "1"
+
+
+class Script:
+    """Answers in order; the last one for good."""
+
+    def __init__(self, *said: Said) -> None:
+        self.said = list(said)
+
+    async def __call__(self, asked: Asked) -> Said:
+        return self.said.pop(0) if len(self.said) > 1 else self.said[0]
+
+
+class Http(unittest.TestCase):
+    def test_a_connection_is_kept_and_bodies_of_every_form_are_read(self) -> None:
+        async def test() -> None:
+            body = {"run": RUN, "text": "é" * 100}
+            async with Fake(Script(Said(body), Said(body, how="chunked"), Said(body))) as fake:
+                async with abide.Client(fake.url, "secret") as client:
+                    for _ in range(3):
+                        self.assertEqual(await client.get(RUN), body)
+                self.assertEqual(fake.connections, 1)
+                self.assertEqual(fake.asked[0].headers["authorization"], "Bearer secret")
+                self.assertEqual(fake.asked[0].path, f"/v1/namespaces/default/runs/{RUN}")
+            async with Fake(Script(Said(body, how="until_close"))) as fake:
+                async with abide.Client(fake.url) as client:
+                    self.assertEqual([await client.get(RUN) for _ in range(2)], [body, body])
+                self.assertEqual(fake.connections, 2)
+                self.assertNotIn("authorization", fake.asked[0].headers)
+
+        go(test())
+
+    def test_a_kept_connection_that_the_server_closed_is_not_used(self) -> None:
+        async def test() -> None:
+            async with Fake(Script(Said({}))) as fake:
+                async with abide.Client(fake.url, retry_for=0) as client:
+                    await client.get(RUN)
+                    fake.hang_up()
+                    await asyncio.sleep(0.01)
+                    await client.get(RUN)
+                self.assertEqual(fake.connections, 2)
+
+        go(test())
+
+    def test_a_request_without_an_answer_is_sent_again_under_its_key(self) -> None:
+        async def test() -> None:
+            lost = [Said(how="hang_up"), Said({"run": RUN}, how="cut"), problem(503, "unknown"), problem(429, "busy")]
+            async with Fake(Script(*lost, Said({"run": RUN, "admission": "created"}, 201))) as fake:
+                async with abide.Client(fake.url) as client:
+                    self.assertEqual(await client.start("order", {"n": 1}, key="k", on_conflict="reuse"), RUN)
+                keys = {asked.headers["idempotency-key"] for asked in fake.asked}
+                self.assertEqual((len(fake.asked), len(keys)), (5, 1))
+                self.assertRegex(keys.pop(), r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+                expected = {"workflow": "order", "input": {"n": 1}, "key": "k", "on_conflict": "reuse"}
+                self.assertEqual(fake.asked[0].body, expected)
+
+        go(test())
+
+    def test_a_server_that_is_not_there_or_silent_is_given_up(self) -> None:
+        async def silent(asked: Asked) -> Said:
+            await asyncio.sleep(5)
+            return Said({})
+
+        async def test() -> None:
+            async with Fake(silent) as fake:
+                begun = time.monotonic()
+                async with abide.Client(fake.url, timeout=0.05, retry_for=0.01) as client:
+                    with self.assertRaisesRegex(abide.ConnectionFailed, "no answer within 0.05 s"):
+                        await client.get(RUN)
+                self.assertLess(time.monotonic() - begun, 2)
+            async with abide.Client(fake.url, retry_for=0.01) as client:
+                with self.assertRaises(abide.ConnectionFailed):
+                    await client.get(RUN)
+
+        go(test())
+
+    def test_addresses_that_are_none_are_refused(self) -> None:
+        for url in ("127.0.0.1:7411", "ftp://x", "http://"):
+            with self.assertRaisesRegex(BadUrl, "expected http://host:port"):
+                abide.Client(url)
+
+
+class Asking(unittest.TestCase):
+    def test_problems_are_exceptions_that_say_what_to_do(self) -> None:
+        async def test() -> None:
+            taken = problem(409, "key_taken", run=RUN, expected="a free key", found="k")
+            async with Fake(Script(taken)) as fake:
+                async with abide.Client(fake.url) as client:
+                    with self.assertRaises(abide.KeyTaken) as caught:
+                        await client.start("order", key="k")
+            found = caught.exception
+            said = (found.code, found.status, found.run, found.expected, found.found, found.what_to_do)
+            self.assertEqual(said, ("key_taken", 409, RUN, "a free key", "k", "do something else"))
+            self.assertEqual(len(fake.asked), 1, "a problem of ours is not sent again")
+            async with Fake(Script(problem(418, "never_heard"))) as fake:
+                async with abide.Client(fake.url) as client:
+                    with self.assertRaises(abide.Problem) as other:
+                        await client.get(RUN)
+            self.assertEqual(other.exception.code, "never_heard")
+
+        go(test())
+
+    def test_a_result_is_waited_for_until_the_run_has_ended(self) -> None:
+        def ending(status: str, ended: bool, **more: Any) -> Said:
+            return Said({"run": RUN, "status": status, "ended": ended, "result": None, "error": None, **more})
+
+        async def test() -> None:
+            async with Fake(Script(ending("sleeping", False), ending("done", True, result=5))) as fake:
+                async with abide.Client(fake.url) as client:
+                    self.assertEqual(await client.result(RUN), 5)
+                self.assertIn("wait_ms=20000", fake.asked[0].path)
+            error = {"code": "full", "message": "no", "retryable": False}
+            async with Fake(Script(ending("failed", True, error=error))) as fake:
+                async with abide.Client(fake.url) as client:
+                    with self.assertRaises(abide.RunFailed) as failed:
+                        await client.result(RUN)
+            self.assertEqual((failed.exception.status, failed.exception.error and failed.exception.error.code), ("failed", "full"))
+            async with Fake(Script(ending("sleeping", False))) as fake:
+                async with abide.Client(fake.url) as client:
+                    with self.assertRaises(TimeoutError):
+                        await client.result(RUN, timeout=0.02)
+
+        go(test())
+
+    def test_pages_follow_each_other(self) -> None:
+        async def test() -> None:
+            pages = [Said({"runs": [{"run": "a"}, {"run": "b"}], "next": "b"}), Said({"runs": [{"run": "c"}], "next": None})]
+            async with Fake(Script(*pages)) as fake:
+                async with abide.Client(fake.url, namespace="a b") as client:
+                    found = [run["run"] async for run in client.list(status="open")]
+                self.assertEqual(found, ["a", "b", "c"])
+                paths = [asked.path for asked in fake.asked]
+                self.assertEqual(paths, ["/v1/namespaces/a%20b/runs?status=open", "/v1/namespaces/a%20b/runs?status=open&before=b"])
+
+        go(test())
+
+    def test_an_update_is_asked_under_one_key_until_it_is_answered(self) -> None:
+        async def test() -> None:
+            waits = Said({"run": RUN, "answered": False, "answer": None})
+            async with Fake(Script(waits, Said({"run": RUN, "answered": True, "answer": 4}))) as fake:
+                async with abide.Client(fake.url) as client:
+                    self.assertEqual(await client.update(RUN, "add", 1), 4)
+                self.assertEqual(fake.asked[0].body["dedup"], fake.asked[1].body["dedup"])
+
+        go(test())
+
+    def test_what_is_said_to_runs_and_for_people(self) -> None:
+        async def test() -> None:
+            async with Fake(Script(Said({"duplicate": False, "rev": 3}))) as fake:
+                async with abide.Client(fake.url) as client:
+                    await client.signal(RUN, "paid", {"by": "card"}, dedup="d")
+                    await client.cancel(RUN, "late", cascade=True)
+                    await client.approve("manual_1.2", actor="ann", note="yes")
+                    await client.reject("manual_1.2", actor="ann")
+                    await client.claim("manual_1.3", actor="ann")
+                    await client.release("manual_1.3", actor="ann")
+                    await client.complete("manual_1.3", 12)
+                    await client.resolve(RUN, "wire", {"value": 1})
+                found = [(asked.method, asked.path.removeprefix("/v1/namespaces/default"), asked.body) for asked in fake.asked]
+            expected = [
+                (f"/runs/{RUN}/signals", {"name": "paid", "payload": {"by": "card"}, "dedup": "d"}),
+                (f"/runs/{RUN}/cancel", {"reason": "late", "cascade": True}),
+                ("/approvals/manual_1.2/approve", {"actor": "ann", "note": "yes"}),
+                ("/approvals/manual_1.2/reject", {"actor": "ann"}),
+                ("/tasks/manual_1.3/claim", {"actor": "ann"}),
+                ("/tasks/manual_1.3/release", {"actor": "ann"}),
+                ("/tasks/manual_1.3/complete", {"payload": 12}),
+                (f"/runs/{RUN}/effects/resolve", {"effect": "wire", "how": {"value": 1}}),
+            ]
+            self.assertEqual(found, [("POST", path, body) for path, body in expected])
+
+        go(test())
+
+
+if __name__ == "__main__":
+    unittest.main()
