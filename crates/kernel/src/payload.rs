@@ -4,10 +4,12 @@ use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::ids::stable_hash;
@@ -62,11 +64,38 @@ impl Payload {
     /// A hash that is the same for documents that differ only in white space and in the order of their keys.
     #[must_use]
     pub fn canonical_hash(&self) -> u64 {
-        // Decoding into a `Value` sorts object keys; what cannot be decoded that way is hashed as it stands.
-        match serde_json::from_str::<serde_json::Value>(self.text()).map(|value| serde_json::to_string(&value)) {
-            Ok(Ok(text)) => stable_hash(text.as_bytes()),
-            _ => stable_hash(self.text().as_bytes()),
+        // What cannot be decoded that way is hashed as it stands.
+        match serde_json::from_str::<Value>(self.text()) {
+            Ok(value) => stable_hash(canonical(&value).as_bytes()),
+            Err(_) => stable_hash(self.text().as_bytes()),
         }
+    }
+}
+
+/// The text of what can always be written.
+fn plain<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// JSON without white space, with sorted keys and with numbers written one way. Said here, and not left to `Value`: other
+/// crates of a build can make that one keep the order and the digits it has read.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<(&String, &Value)> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields = fields.iter().map(|(name, value)| alloc::format!("{}:{}", plain(*name), canonical(value)));
+            alloc::format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => alloc::format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+            (Some(number), _, _) => plain(&number),
+            (_, Some(number), _) => plain(&number),
+            (_, _, Some(number)) => plain(&number),
+            (None, None, None) => alloc::string::ToString::to_string(number),
+        },
+        Value::String(text) => plain(text),
+        Value::Bool(_) | Value::Null => plain(value),
     }
 }
 

@@ -101,22 +101,21 @@ pub struct EntryEnd {
     pub seen: u32,
     /// When.
     pub at: Instant,
-    /// With what.
-    #[serde(flatten)]
-    pub how: Ended,
+    /// The value it ended with; `null` too where it is absent, and neither of the others is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
+    pub value: Option<Payload>,
+    /// The error it ended with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
+    /// There when its instant came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elapsed: Option<Elapsed>,
 }
 
-/// With what an entry of the ledger ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Ended {
-    /// With a value.
-    Value(#[schemars(with = "serde_json::Value")] Payload),
-    /// With an error.
-    Error(Error),
-    /// Its instant came.
-    Elapsed {},
-}
+/// The instant of an entry came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Elapsed {}
 
 impl LedgerEntry {
     /// An entry by its number, as the kernel has it.
@@ -142,13 +141,15 @@ impl LedgerEntry {
             OpKind::Patch => Entered::Patch {},
             OpKind::Manual { kind, until } => Entered::Manual { kind: *kind, until: until.map(Into::into) },
         };
-        let how = match &entry.state {
-            OpState::Open => None,
-            OpState::Done { value, .. } => Some(Ended::Value(value.clone())),
-            OpState::Failed { error, .. } => Some(Ended::Error((&**error).into())),
-            OpState::Elapsed { .. } => Some(Ended::Elapsed {}),
-        };
-        let end = entry.state.when().zip(how);
+        let end = entry.state.when().map(|when| {
+            let (value, error, elapsed) = match &entry.state {
+                OpState::Done { value, .. } => (Some(value.clone()), None, None),
+                OpState::Failed { error, .. } => (None, Some((&**error).into()), None),
+                OpState::Elapsed { .. } => (None, None, Some(Elapsed {})),
+                OpState::Open => (None, None, None),
+            };
+            EntryEnd { ended: when.ended, seen: when.seen, at: when.at.into(), value, error, elapsed }
+        });
         Self {
             op,
             key: entry.key.to_string(),
@@ -156,7 +157,7 @@ impl LedgerEntry {
             what,
             input: (entry.input != 0).then(|| format!("{:016x}", entry.input)),
             at: entry.at.into(),
-            end: end.map(|(when, how)| EntryEnd { ended: when.ended, seen: when.seen, at: when.at.into(), how }),
+            end,
         }
     }
 }

@@ -36,7 +36,7 @@ pub use effect::{Effect, EffectPage, Effects, How, Resolve, RunEffect};
 pub use idempotency::{BadKey, IdempotencyKey};
 pub use instant::Instant;
 pub use journal::{Journal, JournalRow};
-pub use ledger::{Ended, Entered, Entry, EntryEnd, LedgerEntry, Wanted};
+pub use ledger::{Elapsed, Entered, Entry, EntryEnd, LedgerEntry, Wanted};
 pub use node::{Health, Node, Nodes, Ready};
 pub use outcome::{Join, Moment, Outcome};
 pub use problem::Problem;

@@ -100,6 +100,9 @@ pub struct Attempt {
     /// Words to find the run by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Which life of the run: how often it began anew.
+    #[serde(default)]
+    pub epoch: u32,
     /// The step to execute.
     pub step: String,
     /// How many steps the run has entered: the same in every attempt at this one.

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod bench_postgres;
+mod clients;
 mod crash;
 mod house;
 mod known_bugs;

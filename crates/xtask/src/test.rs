@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::{crash, setup, sim, tidy};
+use crate::{clients, crash, setup, sim, tidy};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -25,14 +25,15 @@ enum Stage {
     Clippy,
     Test,
     Doc,
+    Clients,
     Crash,
     Sim,
     Tidy,
 }
 
 impl Stage {
-    const IN_ORDER: [Stage; 7] =
-        [Stage::Fmt, Stage::Clippy, Stage::Test, Stage::Doc, Stage::Crash, Stage::Sim, Stage::Tidy];
+    const IN_ORDER: [Stage; 8] =
+        [Stage::Fmt, Stage::Clippy, Stage::Test, Stage::Doc, Stage::Clients, Stage::Crash, Stage::Sim, Stage::Tidy];
 
     fn name(self) -> &'static str {
         match self {
@@ -40,6 +41,7 @@ impl Stage {
             Stage::Clippy => "clippy",
             Stage::Test => "test",
             Stage::Doc => "doc",
+            Stage::Clients => "clients",
             Stage::Crash => "crash",
             Stage::Sim => "sim",
             Stage::Tidy => "tidy",
@@ -95,6 +97,7 @@ fn run_stage(root: &Path, stage: Stage, lock: Lock) -> Result<Option<u64>> {
         Stage::Fmt | Stage::Clippy => run(&mut cargo).map(|()| None),
         Stage::Test => run_counting(&mut cargo).map(Some),
         Stage::Doc => run(cargo.env("RUSTDOCFLAGS", "-D warnings")).map(|()| None),
+        Stage::Clients => run(&mut cargo).and_then(|()| clients::perform(root)).map(|()| None),
         Stage::Crash => crash::perform_shortly(root).map(|()| None),
         Stage::Sim => sim::perform_shortly(root).map(|()| None),
         Stage::Tidy => tidy::perform(root).map(|()| None),
@@ -118,6 +121,8 @@ fn cargo_arguments(stage: Stage, lock: Lock) -> Vec<&'static str> {
         // `--all-targets` would leave out.
         Stage::Test => vec!["test", "--workspace", "--no-fail-fast"],
         Stage::Doc => vec!["doc", "--no-deps", "--workspace"],
+        // The server that the clients are held against.
+        Stage::Clients => vec!["build", "--package", "abide-cli"],
     };
     if lock == Lock::Locked {
         arguments.push("--locked");

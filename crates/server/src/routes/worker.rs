@@ -250,6 +250,7 @@ fn attempt(dispatch: &Dispatch) -> Attempt {
         queue: text(&spec.queue),
         key: spec.key.as_ref().map(|key| key.key.to_string()),
         labels: spec.labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+        epoch: dispatch.epoch,
         step: text(&dispatch.step),
         visit: dispatch.visit,
         attempt: dispatch.retries + dispatch.reclaims + 1,
