@@ -246,6 +246,45 @@ class Functions(unittest.TestCase):
         go(test())
 
 
+class Records(unittest.TestCase):
+    def test_an_outcome_never_overtakes_a_record_that_is_on_its_way(self) -> None:
+        """Found by killing workers of a real server: the outcome's entries had numbers that were not there yet."""
+
+        class Slow:
+            def __init__(self) -> None:
+                self.lost = asyncio.Event()
+                self.written: list[Any] = []
+                self.asked = asyncio.Event()
+
+            def now(self) -> int:
+                return 0
+
+            async def record(self, entries: list[Any]) -> None:
+                self.asked.set()
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                self.written += entries
+
+        async def test() -> None:
+            link = Slow()
+
+            @abide.workflow("both")
+            async def both(ctx: abide.Context, _: Any) -> Any:
+                async def late() -> None:
+                    await link.asked.wait()
+
+                await asyncio.gather(ctx.effect("early", lambda: None), ctx.effect("late", late))
+
+            engine = TestEngine(both)
+            attempt = engine.claim(engine.start("both").run)
+            say = await both.execute(attempt, link)
+            assert say is not None
+            numbers = [next(iter(entry.values()))["op"] for entry in link.written + say["complete"]["entries"]]
+            self.assertEqual(numbers, [1, 1, 2, 2])
+
+        go(test())
+
+
 class Failing(unittest.TestCase):
     def test_an_error_is_recorded_with_its_traceback_and_ends_the_run(self) -> None:
         @abide.workflow("breaks")
