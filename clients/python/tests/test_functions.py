@@ -185,6 +185,37 @@ class Functions(unittest.TestCase):
 
         go(test())
 
+    def test_many_children_are_joined_as_is_asked(self) -> None:
+        @abide.workflow("quote")
+        async def quote(ctx: abide.Context, price: int) -> int:
+            await ctx.sleep(price)
+            if price > 100:
+                raise abide.terminal("dear", "too dear")
+            return price
+
+        @abide.workflow("buy")
+        async def buy(ctx: abide.Context, asked: Any) -> Any:
+            shops = {shop: abide.child("quote", price) for shop, price in enumerate(asked["prices"])}
+            quotes = await ctx.children("quotes", shops, join=asked["join"], timeout=asked.get("timeout"))
+            await ctx.sleep(1)
+            return [quotes.succeeded(), quotes.met(), len(quotes.ended)]
+
+        async def test() -> None:
+            for asked, expected in [
+                ({"prices": [80, 300, 70], "join": {"quorum": 2}}, [[80, 70], True, 2]),
+                ({"prices": [80, 300, 70], "join": "any"}, [[70], True, 1]),
+                ({"prices": [80, 101, 170], "join": "all_succeeded"}, [[80], False, 2]),
+                ({"prices": [80, 101, 70], "join": "all_terminal"}, [[80, 70], True, 3]),
+                ({"prices": [80, 300, 70], "join": "all_terminal", "timeout": 75}, [[70], False, 1]),
+            ]:
+                self.assertEqual(await TestEngine(quote, buy).start("buy", asked).result(), expected)
+            run = TestEngine(quote, buy).start("buy", {"prices": [80], "join": {"quorum": 2}})
+            with self.assertRaises(abide.RunFailed):
+                await run.result()
+            await crash_everywhere([quote, buy], "buy", {"prices": [3, 300, 7], "join": "all_terminal", "timeout": 5})
+
+        go(test())
+
     def test_a_patch_goes_one_way_for_good(self) -> None:
         def made(edited: bool) -> abide.Workflow:
             @abide.workflow("edit")

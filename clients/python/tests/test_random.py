@@ -13,7 +13,7 @@ from support import go
 import abide
 from abide.testing import crash_everywhere
 
-SEEDS = int(os.environ.get("ABIDE_SEEDS", "20"))
+SEEDS = int(os.environ.get("ABIDE_SEEDS", "10"))
 
 
 def made(chance: random.Random, depth: int = 0) -> list[dict[str, Any]]:
