@@ -1,7 +1,7 @@
 """Abide: durable execution. Workflows as ordinary async Python, a worker that executes them, a client, and a test kit."""
 
 from .client import Client, uuid7
-from .context import Context, StartedChild, UpdateRequest
+from .context import Context, Joined, StartedChild, UpdateRequest
 from .control import Control, Operation, PlanError, allow, block, interrupt
 from .drive import Call
 from .errors import (
@@ -40,6 +40,7 @@ __all__ = [
     "Decision",
     "Failure",
     "Forbidden",
+    "Joined",
     "KeyTaken",
     "Machine",
     "NotFound",

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Awaitable, Callable, Coroutine, Iterable, NoReturn, Sequence, TypeVar
+from typing import Any, Awaitable, Callable, Coroutine, Iterable, Mapping, NoReturn, Sequence, TypeVar
 
 from . import jsons
 from .control import Control, Controls, Operation
@@ -331,6 +331,45 @@ class Context:
             raise StepError.of(known.end.value)
         return recorded(known)
 
+    def children(
+        self,
+        name: str,
+        children: Mapping[Any, dict[str, Any]],
+        *,
+        join: str | dict[str, int] = "all_terminal",
+        timeout: When | None = None,
+    ) -> Coroutine[Any, Any, Joined]:
+        """Starts many children at once, made with `abide.child`, each known by its key, and waits for them: for all, or as
+        `join` says (`all_succeeded`, `any`, `{"quorum": n}`). Those that have not ended by then go on."""
+        return self._children(name, dict(children), join, timeout, place())
+
+    async def _children(
+        self, name: str, children: dict[Any, dict[str, Any]], join: str | dict[str, int], timeout: When | None, at: str
+    ) -> Joined:
+        joined = Joined(list(children), join)
+        # All begin before any is waited for.
+        begun = [self._begin_child(f"{name}[{key}]", start, at) for key, start in children.items()]
+        running: dict[asyncio.Task[Any], Any] = {
+            asyncio.ensure_future(self._joined(known)): key for known, key in zip(begun, children)
+        }
+        late: asyncio.Task[Any] | None = None
+        if timeout is not None:
+            late = asyncio.ensure_future(self._wait(f"{name} within", "timer", {"timer": {"until": moment(timeout)}}, 0, at))
+        try:
+            # What ends is delivered one at a time, so a replay finds the same children ended.
+            while not joined.over():
+                waited = [*running, *([] if late is None else [late])]
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in running if task.done()]:
+                    joined.ended[running.pop(task)] = task.exception() or task.result()
+                if late is not None and late.done():
+                    break
+        finally:
+            for task in [*running, *([] if late is None else [late])]:
+                task.cancel()
+            await asyncio.gather(*running, *([] if late is None else [late]), return_exceptions=True)
+        return joined
+
     # Branches.
 
     async def gather(self, *branches: Awaitable[Any]) -> list[Any]:
@@ -390,6 +429,52 @@ class StartedChild:
     async def result(self) -> Any:
         """Waits for its end and gives its result."""
         return await self._ctx._joined(self._known)
+
+
+class Joined:
+    """Children that were waited for together, by their keys."""
+
+    def __init__(self, keys: list[Any], join: str | dict[str, int]) -> None:
+        quorum = join.get("quorum") if isinstance(join, dict) else None
+        if isinstance(join, dict) and not (isinstance(quorum, int) and 1 <= quorum <= len(keys)):
+            said = f"expected a quorum from 1 to {len(keys)}, the number of children, found {quorum}"
+            raise terminal("invalid", said)
+        self.keys = keys
+        self.ended: dict[Any, Any] = {}
+        """What each gave that has ended: a value, or a `StepError`."""
+        self._needed = quorum if quorum is not None else 1 if join == "any" else len(keys)
+        self._all = join == "all_terminal"
+
+    def succeeded(self) -> list[Any]:
+        """What those gave that succeeded, in the order they were given."""
+        return [self.ended[key] for key in self.keys if key in self.ended and not _is_error(self.ended[key])]
+
+    def met(self) -> bool:
+        """Whether what was waited for came about."""
+        return len(self.ended) == len(self.keys) if self._all else len(self.succeeded()) >= self._needed
+
+    def over(self) -> bool:
+        """Whether it came about, or has become impossible."""
+        open_ = len(self.keys) - len(self.ended)
+        return self.met() or (not self._all and len(self.succeeded()) + open_ < self._needed)
+
+    def all(self) -> list[Any]:
+        """What each gave, when all succeeded.
+
+        Raises:
+            StepError: the first error in their order, or that one has not ended.
+        """
+        for key in self.keys:
+            if _is_error(self.ended.get(key)):
+                raise self.ended[key]
+        open_ = len(self.keys) - len(self.ended)
+        if open_:
+            raise StepError(f"expected all children to have ended, found {open_} that have not", code="not_ended")
+        return self.succeeded()
+
+
+def _is_error(ended: Any) -> bool:
+    return isinstance(ended, BaseException)
 
 
 class UpdateRequest:

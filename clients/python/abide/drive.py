@@ -70,8 +70,7 @@ class Drive:
                 if came is not None:
                     return came
                 self.news.clear()
-                if not self.finished and not self._recorded():
-                    await self.news.wait()
+                await self.news.wait()
         finally:
             lost.cancel()
 
@@ -80,7 +79,7 @@ class Drive:
         self.ledger.left = True
         self.loop.leave()
         tasks: list[asyncio.Task[Any]] = [task for task in self.calls.values() if not task.done()]
-        if self.recording is not None and not self.recording.done():
+        if self.recording is not None:
             tasks.append(self.recording)
         for task in tasks:
             task.cancel()
@@ -114,11 +113,12 @@ class Drive:
             if self.loop.foreign is not None:
                 raise Ended(self._foreign(self.loop.foreign))
             if self.main is not None and self.main.done():
-                return self._returned(self.main)
+                # What is on its way must be there before what comes with the outcome.
+                return self._returned(self.main) if self.recording is None else None
             if self._finish_one() or self._deliver():
                 continue
             if ledger.winding_down:
-                return Suspended(0, ledger.take_entries())
+                return Suspended(0, ledger.take_entries()) if self.recording is None else None
             if self._write_wanted():
                 continue
             if self.recording is None and ledger.rests():
@@ -244,9 +244,6 @@ class Drive:
         entries = self.ledger.take_entries()
         self.recording = asyncio.ensure_future(self.link.record(entries))
         self.recording.add_done_callback(lambda _: self.news.set())
-
-    def _recorded(self) -> bool:
-        return self.recording is not None and self.recording.done()
 
     def _check_recording(self) -> None:
         if self.recording is None or not self.recording.done():

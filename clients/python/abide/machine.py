@@ -230,7 +230,9 @@ class Machine:
             return ended.say
         except (Exception, SystemExit) as error:
             return await self._erred(as_step_error(error), ctx)
-        return self._came(outcome, ctx)
+        # What is on its way must be there before what comes with the outcome.
+        async with ctx._writing:
+            return self._came(outcome, ctx)
 
     async def _erred(self, error: StepError, ctx: StepContext) -> Say | None:
         if self._on_error is not None:

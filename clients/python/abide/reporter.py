@@ -102,22 +102,23 @@ class Reporter:
     async def _settle(self, batch: list[Report]) -> None:
         """Sends a batch until it is answered."""
         tries = 0
-        while True:
+        while batch:
             try:
-                problem = await self._post(batch)
+                batch, problem = await self._post(batch)
             except ConnectionFailed as error:
                 logger.warning("reports were not answered, and are sent again: %s", error)
             else:
-                if problem is None:
-                    return
-                if problem.status not in RETRIED and problem.status < 500:
+                if problem is not None and problem.status not in RETRIED and problem.status < 500:
                     await self._refused(batch, problem)
                     return
-                logger.warning("reports are sent again: %s", problem)
+                if batch:
+                    logger.warning("reports are sent again: %s", problem or "the server could not say what became of them")
             tries += 1
-            await asyncio.sleep(backoff(tries))
+            if batch:
+                await asyncio.sleep(backoff(tries))
 
-    async def _post(self, batch: list[Report]) -> Problem | None:
+    async def _post(self, batch: list[Report]) -> tuple[list[Report], Problem | None]:
+        """Sends a batch once: what must be sent again, and why if the request as a whole was refused."""
         freed = sum(report.frees for report in batch)
         more = self._more(freed) if freed else None
         reports = [{"claim": report.claim, "say": report.say} for report in batch]
@@ -128,13 +129,14 @@ class Reporter:
             report.sent += 1
         answer = await self._http.request("POST", self._path, body, timeout=self._timeout)
         if answer.status >= 400:
-            return problem_of(answer.status, answer.body, answer.headers)
+            return batch, problem_of(answer.status, answer.body, answer.headers)
         reported = answer.json()
-        for report, said in zip(batch, reported["answers"]):
-            _answer(report, said)
+        again = [report for report, said in zip(batch, reported["answers"]) if not _answered(report, said)]
+        for report in again:
+            report.frees = False
         if freed:
             self._got(reported.get("claims", []), freed)
-        return None
+        return again, None
 
     async def _refused(self, batch: list[Report], problem: Problem) -> None:
         """The request as a whole was refused: one that cannot be read must not take the others with it."""
@@ -148,13 +150,17 @@ class Reporter:
             batch[0].answer.set_exception(problem)
 
 
-def _answer(report: Report, said: dict[str, Any]) -> None:
-    if report.answer.done():
-        return
+def _answered(report: Report, said: dict[str, Any]) -> bool:
+    """Hands an answer to whoever waits for it; false when the server does not know it, and must be asked again."""
     problem = said.get("problem")
+    if problem is not None and problem.get("status") == 503:
+        return False
+    if report.answer.done():
+        return True
     if problem is not None:
         report.answer.set_exception(Problem.of(problem))
         # Nobody may be waiting any more.
         report.answer.exception()
     else:
         report.answer.set_result(said)
+    return True

@@ -302,19 +302,21 @@ class Worker:
         loop = asyncio.get_running_loop()
         every = self._lease_ms / 3_000
         while True:
-            await asyncio.sleep(min(every, 1.0) / 2)
-            for held in list(self._held):
-                if not held.over and loop.time() >= held.beat_at:
-                    held.beat_at = loop.time() + every
-                    report = self._reporter.say(held.claim, {"heartbeat": {}})
-                    report.answer.add_done_callback(lambda answer, held=held: _beaten(held, answer))  # type: ignore[misc]
+            held = [held for held in self._held if not held.over]
+            # One that begins meanwhile is due after this wait at the earliest.
+            await asyncio.sleep(max(0.001, min([one.beat_at - loop.time() for one in held], default=every)))
+            for one in held:
+                if not one.over and loop.time() >= one.beat_at:
+                    one.beat_at = loop.time() + every
+                    report = self._reporter.say(one.claim, {"heartbeat": {}})
+                    report.answer.add_done_callback(lambda answer, one=one: _beaten(one, answer))  # type: ignore[misc]
 
 
 def _beaten(held: Held, answer: asyncio.Future[dict[str, Any]]) -> None:
     if answer.cancelled():
         return
     error = answer.exception()
-    if isinstance(error, Problem) and not held.over:
+    if error is None:
+        held.attempt["lease_until"] = answer.result().get("lease_until", held.attempt["lease_until"])
+    elif isinstance(error, Problem) and not held.over and error.status not in RETRIED and error.status < 500:
         held.lose(str(error))
-    elif error is None and answer.result().get("lease_until") is not None:
-        held.attempt["lease_until"] = answer.result()["lease_until"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from dataclasses import dataclass, field
 from typing import Any, Awaitable, Callable
 
@@ -35,8 +36,9 @@ Handler = Callable[[Asked], Awaitable[Said]]
 class Fake:
     """A server. `handler` says what to answer."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, tls: ssl.SSLContext | None = None) -> None:
         self.handler = handler
+        self._tls = tls
         self.asked: list[Asked] = []
         self.connections = 0
         self.port = 0
@@ -45,7 +47,7 @@ class Fake:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"https://localhost:{self.port}" if self._tls else f"http://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Fake:
         await self.start()
@@ -55,7 +57,7 @@ class Fake:
         await self.stop()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

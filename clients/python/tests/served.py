@@ -23,7 +23,8 @@ class Served:
         self.fake = Fake(self.answer)
         self.hashes: dict[str, str] = {}
         self.broken: list[Said | str] = []
-        """What happens to the next reports: an answer of its own, or `lost`: carried out, and not answered."""
+        """What happens to the next reports: an answer of its own; `lost`: carried out, and not answered; `unsure`: each
+        answered with a problem that says that nobody knows."""
         self.reports: list[list[dict[str, Any]]] = []
         self.most = 0
         """How many attempts were out at once."""
@@ -54,6 +55,9 @@ class Served:
         broken = self.broken.pop(0) if self.broken else None
         if isinstance(broken, Said):
             return broken
+        if broken == "unsure":
+            unknown = problem(503, "unknown").body
+            return Said({"answers": [{"problem": unknown} for _ in asked.body["reports"]], "claims": []})
         self.reports.append(asked.body["reports"])
         answers = [self._report(report, asked.body["token"]) for report in asked.body["reports"]]
         if broken == "lost":

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import ssl
+import subprocess
+import tempfile
 import time
 import unittest
 from typing import Any
@@ -88,6 +92,26 @@ class Http(unittest.TestCase):
                     await client.get(RUN)
 
         go(test())
+
+    @unittest.skipUnless(shutil.which("openssl"), "there is no openssl to make a certificate with")
+    def test_it_speaks_tls_and_only_with_whom_it_trusts(self) -> None:
+        async def test(place: str) -> None:
+            served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            served.load_cert_chain(f"{place}/cert.pem", f"{place}/key.pem")
+            fake = Fake(Script(Said({"run": RUN})), served)
+            async with fake:
+                trusting = ssl.create_default_context(cafile=f"{place}/cert.pem")
+                async with abide.Client(fake.url, ssl=trusting) as client:
+                    self.assertEqual(await client.get(RUN), {"run": RUN})
+                async with abide.Client(fake.url, retry_for=0.01) as client:
+                    with self.assertRaisesRegex(abide.ConnectionFailed, "certificate verify failed"):
+                        await client.get(RUN)
+
+        with tempfile.TemporaryDirectory() as place:
+            made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+            made += ["-addext", "subjectAltName=DNS:localhost", "-keyout", f"{place}/key.pem", "-out", f"{place}/cert.pem"]
+            subprocess.run(made, check=True, capture_output=True)
+            go(test(place))
 
     def test_addresses_that_are_none_are_refused(self) -> None:
         for url in ("127.0.0.1:7411", "ftp://x", "http://"):

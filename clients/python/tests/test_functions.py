@@ -185,6 +185,37 @@ class Functions(unittest.TestCase):
 
         go(test())
 
+    def test_many_children_are_joined_as_is_asked(self) -> None:
+        @abide.workflow("quote")
+        async def quote(ctx: abide.Context, price: int) -> int:
+            await ctx.sleep(price)
+            if price > 100:
+                raise abide.terminal("dear", "too dear")
+            return price
+
+        @abide.workflow("buy")
+        async def buy(ctx: abide.Context, asked: Any) -> Any:
+            shops = {shop: abide.child("quote", price) for shop, price in enumerate(asked["prices"])}
+            quotes = await ctx.children("quotes", shops, join=asked["join"], timeout=asked.get("timeout"))
+            await ctx.sleep(1)
+            return [quotes.succeeded(), quotes.met(), len(quotes.ended)]
+
+        async def test() -> None:
+            for asked, expected in [
+                ({"prices": [80, 300, 70], "join": {"quorum": 2}}, [[80, 70], True, 2]),
+                ({"prices": [80, 300, 70], "join": "any"}, [[70], True, 1]),
+                ({"prices": [80, 101, 170], "join": "all_succeeded"}, [[80], False, 2]),
+                ({"prices": [80, 101, 70], "join": "all_terminal"}, [[80, 70], True, 3]),
+                ({"prices": [80, 300, 70], "join": "all_terminal", "timeout": 75}, [[70], False, 1]),
+            ]:
+                self.assertEqual(await TestEngine(quote, buy).start("buy", asked).result(), expected)
+            run = TestEngine(quote, buy).start("buy", {"prices": [80], "join": {"quorum": 2}})
+            with self.assertRaises(abide.RunFailed):
+                await run.result()
+            await crash_everywhere([quote, buy], "buy", {"prices": [3, 300, 7], "join": "all_terminal", "timeout": 5})
+
+        go(test())
+
     def test_a_patch_goes_one_way_for_good(self) -> None:
         def made(edited: bool) -> abide.Workflow:
             @abide.workflow("edit")
@@ -242,6 +273,45 @@ class Functions(unittest.TestCase):
             self.assertEqual(drawn[0], drawn[2])
             self.assertNotEqual(drawn[0][1], drawn[0][3])
             self.assertRegex(drawn[0][2], r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+
+        go(test())
+
+
+class Records(unittest.TestCase):
+    def test_an_outcome_never_overtakes_a_record_that_is_on_its_way(self) -> None:
+        """Found by killing workers of a real server: the outcome's entries had numbers that were not there yet."""
+
+        class Slow:
+            def __init__(self) -> None:
+                self.lost = asyncio.Event()
+                self.written: list[Any] = []
+                self.asked = asyncio.Event()
+
+            def now(self) -> int:
+                return 0
+
+            async def record(self, entries: list[Any]) -> None:
+                self.asked.set()
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                self.written += entries
+
+        async def test() -> None:
+            link = Slow()
+
+            @abide.workflow("both")
+            async def both(ctx: abide.Context, _: Any) -> Any:
+                async def late() -> None:
+                    await link.asked.wait()
+
+                await asyncio.gather(ctx.effect("early", lambda: None), ctx.effect("late", late))
+
+            engine = TestEngine(both)
+            attempt = engine.claim(engine.start("both").run)
+            say = await both.execute(attempt, link)
+            assert say is not None
+            numbers = [next(iter(entry.values()))["op"] for entry in link.written + say["complete"]["entries"]]
+            self.assertEqual(numbers, [1, 1, 2, 2])
 
         go(test())
 

@@ -239,7 +239,11 @@ class Server(unittest.TestCase):
                 assert failed.exception.error is not None
                 self.assertIn("in breaks", failed.exception.error.details["traceback"])
                 trip = await client.start("trip")
-                await until(lambda: "book" in self.calls())
+
+                async def armed() -> bool:
+                    return any(effect["key"] == "unbook" for effect in await client.effects(trip))
+
+                await until(armed)
                 await client.cancel(trip, "no")
                 with self.assertRaises(abide.RunFailed) as cancelled:
                     await client.result(trip, timeout=30)

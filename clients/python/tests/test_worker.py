@@ -53,7 +53,7 @@ class Workers(unittest.TestCase):
     def test_answers_that_are_lost_are_asked_for_again(self) -> None:
         async def test() -> None:
             async with Served(TestEngine(five)) as served:
-                served.broken = ["lost", Said(how="hang_up"), problem(503, "closed"), "lost", "lost", Said(how="cut")]
+                served.broken = ["lost", Said(how="hang_up"), problem(503, "closed"), "unsure", "lost", "lost", Said(how="cut"), "unsure"]
                 run = served.start("five", 1)
                 worker = worker_of(served, five)
                 working = asyncio.ensure_future(worker.run())
