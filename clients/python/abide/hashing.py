@@ -60,9 +60,9 @@ def canonical_text(value: Any) -> str:
         return json.dumps(value)
     if isinstance(value, int):
         text = str(int(value))
-        return text if I64_MIN <= value <= U64 else _number(_read(text))
+        return text if I64_MIN <= value <= U64 else _number(float(value))
     if isinstance(value, float):
-        return _number(_read(_number(value)))
+        return _number(value)
     raise TypeError(f"expected a value that JSON has, found {type(value).__name__}")
 
 
@@ -79,15 +79,18 @@ def _key(key: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """The shortest text that is this number; exponents from 1e16 and below 1e-5."""
+    """A number as ECMAScript writes it: the shortest digits that mean it, without a fraction where there is none."""
     if not math.isfinite(value):
         raise TypeError("expected a value that JSON has, found a number that is not finite")
     sign, digits, exponent = _digits(value)
-    if -5 <= exponent <= 15:
-        if exponent < 0:
-            return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
-        whole, rest = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
-        return f"{sign}{whole}.{rest or '0'}"
+    if digits == "0":
+        return "0"
+    point = exponent + 1
+    if 1 <= point <= 21:
+        whole, fraction = digits[:point].ljust(point, "0"), digits[point:]
+        return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
+    if -5 <= point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
     fraction = f".{digits[1:]}" if len(digits) > 1 else ""
     return f"{sign}{digits[0]}{fraction}e{exponent:+d}"
 
@@ -102,26 +105,3 @@ def _digits(value: float) -> tuple[str, str, int]:
         return sign, "0", 0
     first = len(whole) - (len(whole + fraction) - len(digits)) - 1
     return sign, digits.rstrip("0"), exponent + first
-
-
-def _read(text: str) -> float:
-    """Reads a number as the engine's JSON reader does, which may be off in the last bit: hashes are of what it read."""
-    found = _NUMBER.fullmatch(text)
-    assert found is not None, "the text was written by us"
-    significand, exponent, full = 0, int(found[4] or 0), False
-    for digit in found[2]:
-        full = full or significand * 10 + int(digit) > U64
-        if full:
-            exponent += 1
-        else:
-            significand = significand * 10 + int(digit)
-    for digit in found[3] or "":
-        full = full or significand * 10 + int(digit) > U64
-        if not full:
-            significand, exponent = significand * 10 + int(digit), exponent - 1
-    value = float(significand)
-    while value and exponent < -308:
-        value, exponent = value / 1e308, exponent + 308
-    if value:
-        value = value * float(f"1e{exponent}") if exponent >= 0 else value / float(f"1e{-exponent}")
-    return -value if found[1] else value

@@ -72,6 +72,32 @@ impl Payload {
     }
 }
 
+/// A number as ECMAScript writes it, which says for every number how: the shortest digits that mean it, without a fraction
+/// where there is none.
+fn float(number: f64) -> String {
+    let text = alloc::format!("{:e}", number.abs());
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let digits: String = digits.chars().filter(char::is_ascii_digit).collect();
+    let sign = if number < 0.0 { "-" } else { "" };
+    // Where the point is, counted from the first digit.
+    let point = exponent.parse::<i32>().unwrap_or_default() + 1;
+    let count = digits.len() as i32;
+    let zeros = |count: i32| "0".repeat(count.unsigned_abs() as usize);
+    match point {
+        1..=21 if count <= point => alloc::format!("{sign}{digits}{}", zeros(point - count)),
+        1..=21 => {
+            let (whole, fraction) = digits.split_at(point as usize);
+            alloc::format!("{sign}{whole}.{fraction}")
+        }
+        -5..=0 => alloc::format!("{sign}0.{}{digits}", zeros(point)),
+        _ => {
+            let (first, rest) = digits.split_at(1);
+            let dot = if rest.is_empty() { "" } else { "." };
+            alloc::format!("{sign}{first}{dot}{rest}e{:+}", point - 1)
+        }
+    }
+}
+
 /// The text of what can always be written.
 fn plain<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
@@ -91,7 +117,7 @@ fn canonical(value: &Value) -> String {
         Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
             (Some(number), _, _) => plain(&number),
             (_, Some(number), _) => plain(&number),
-            (_, _, Some(number)) => plain(&number),
+            (_, _, Some(number)) => float(number),
             (None, None, None) => alloc::string::ToString::to_string(number),
         },
         Value::String(text) => plain(text),
@@ -140,12 +166,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_are_written_as_ecmascript_does() {
+        let numbers = [
+            (0.0, "0"),
+            (-0.0, "0"),
+            (1.0, "1"),
+            (-1.5, "-1.5"),
+            (0.1, "0.1"),
+            (0.000_001, "0.000001"),
+            (0.000_000_1, "1e-7"),
+            (1.25e-9, "1.25e-9"),
+            (123_456_789_012_345_680.0, "123456789012345680"),
+            (1e20, "100000000000000000000"),
+            (1e21, "1e+21"),
+            (1.5e300, "1.5e+300"),
+            (5e-324, "5e-324"),
+        ];
+        for (number, text) in numbers {
+            assert_eq!(float(number), text);
+        }
+    }
+
+    #[test]
     fn text_passes_untouched_and_compares_by_meaning_when_asked() {
         let one = Payload::parse(r#"{"a": 1, "b":2}"#).expect("json");
         let two = Payload::parse(r#"{"b":2,"a":1}"#).expect("json");
         assert_eq!(one.text(), r#"{"a": 1, "b":2}"#);
         assert_ne!(one, two);
         assert_eq!(one.canonical_hash(), two.canonical_hash());
+        let hash = |text: &str| Payload::parse(text).expect("json").canonical_hash();
+        assert_eq!(hash("[1.0, -0.0, 1e2, 25e-1]"), hash("[1,0,100,2.5]"));
+        assert_ne!(hash("1"), hash("1.5"));
         assert!(Payload::parse("{").is_err());
         assert!(Payload::parse("1 2").is_err());
     }
