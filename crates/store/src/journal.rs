@@ -14,10 +14,25 @@ pub(crate) fn fence(batch: &Batch, epoch: ShardEpoch, head: Seq) -> Verdict {
 }
 
 /// Rows of a log in order of position, each checked. A fault stands where a row is damaged or missing.
-pub(crate) fn in_order(shard: ShardId, after: Seq, rows: impl Iterator<Item = (Seq, Scanned)>) -> Vec<Scanned> {
+///
+/// # Errors
+/// When a row comes that lies before where the reading began: the table's own order is broken, and whoever reads on would
+/// be given the same rows again and again.
+pub(crate) fn in_order(
+    shard: ShardId,
+    after: Seq,
+    rows: impl Iterator<Item = (Seq, Scanned)>,
+) -> Result<Vec<Scanned>, Fault> {
     let mut found = Vec::new();
     let mut expected = after.next();
     for (seq, row) in rows {
+        if seq <= after {
+            let message = format!(
+                "the journal of shard {} is out of order: expected a position after {}, found {}",
+                shard.0, after.0, seq.0
+            );
+            return Err(Fault::corrupt(None, Some((shard, after.next())), message));
+        }
         if seq < expected {
             // It takes the place of the row that should be here: whoever reads on from it gets on.
             let message = format!(
@@ -38,7 +53,7 @@ pub(crate) fn in_order(shard: ShardId, after: Seq, rows: impl Iterator<Item = (S
         expected = seq.next();
         found.push(row);
     }
-    found
+    Ok(found)
 }
 
 /// A run's rows from `head` back to the one its journal begins with, without those whose revision is below `from`, in
@@ -117,8 +132,21 @@ mod tests {
             let damaged = || Err(row::damaged(ShardId(0), Seq(seq), None, "it is not read"));
             (Seq(seq), damaged())
         };
-        let found = in_order(ShardId(0), Seq(0), [row(1), row(2), row(1), row(5)].into_iter());
+        let found = in_order(ShardId(0), Seq(0), [row(1), row(2), row(1), row(5)].into_iter()).unwrap();
         let positions: Vec<u64> = found.iter().map(|row| row.as_ref().unwrap_err().position().unwrap().0).collect();
         assert_eq!(positions, [1, 2, 3, 4, 5]);
+    }
+
+    /// One bit of a key between two pages sent whoever looked for later rows to earlier ones: each time the reader got on
+    /// by as many positions as there are rows, which is nothing.
+    #[test]
+    fn rows_from_before_end_the_reading() {
+        let row = |seq: u64| (Seq(seq), Err(row::damaged(ShardId(1), Seq(seq), None, "it is not read")));
+        assert_eq!(in_order(ShardId(1), Seq(7), [row(8)].into_iter()).unwrap().len(), 1);
+        for before in [1, 6, 7] {
+            let fault = in_order(ShardId(1), Seq(7), [row(before), row(8)].into_iter()).unwrap_err();
+            assert_eq!(fault.position(), Some(Seq(8)));
+            assert!(matches!(fault.kind, FaultKind::Corrupt { run: None, .. }), "{fault}");
+        }
     }
 }

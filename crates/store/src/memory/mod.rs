@@ -140,7 +140,7 @@ impl Store for MemoryStore {
     }
 
     fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
-        Ok(self.read()?.scan(shard, after, most))
+        self.read()?.scan(shard, after, most)
     }
 
     fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault> {

@@ -49,7 +49,7 @@ impl Reader for MemoryReader {
     }
 
     fn scan(&mut self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
-        Ok(self.read().scan(shard, after, most))
+        self.read().scan(shard, after, most)
     }
 
     fn read_run(&mut self, run: RunId) -> Result<Option<StoredRun>, Fault> {

@@ -257,7 +257,7 @@ impl State {
         }
     }
 
-    pub(super) fn scan(&self, shard: ShardId, after: Seq, most: usize) -> Vec<Scanned> {
+    pub(super) fn scan(&self, shard: ShardId, after: Seq, most: usize) -> Result<Vec<Scanned>, Fault> {
         let rows = self.shards.get(usize::from(shard.0));
         let rows = rows.map_or(&[][..], |state| &state.rows);
         let page = rows.iter().skip(after.0 as usize).take(most.max(1));

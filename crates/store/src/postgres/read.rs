@@ -87,7 +87,7 @@ pub(super) async fn scan(live: &mut Live, shard: ShardId, after: Seq, most: usiz
         let raw = raw_row(shard, row)?;
         found.push((raw.seq, raw.decode()));
     }
-    Ok(journal::in_order(shard, after, found.into_iter()))
+    journal::in_order(shard, after, found.into_iter()).map_err(Into::into)
 }
 
 /// How far back a run's rows are read.

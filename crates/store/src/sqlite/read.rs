@@ -100,7 +100,7 @@ pub(super) fn scan(connection: &Connection, shard: ShardId, after: Seq, most: us
         last = row.0;
         rows.push(row);
     }
-    Ok(journal::in_order(shard, after, rows.into_iter()))
+    journal::in_order(shard, after, rows.into_iter())
 }
 
 /// A part of the file in which rows of a log are kept cannot be read, from a position on.
