@@ -325,8 +325,9 @@ impl Entry {
         use record::Entry as To;
         Ok(match self {
             Self::Intend { op, key, input, what } => {
+                let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
                 let hash = |text: String| match u64::from_str_radix(&text, 16) {
-                    Ok(hash) if text.len() == 16 => Ok(hash),
+                    Ok(hash) if text.len() == 16 && is_hex(&text) => Ok(hash),
                     Ok(_) | Err(_) => Err(format!("input: expected 16 hexadecimal digits, found {text:?}")),
                 };
                 let input = input.map(hash).transpose()?.unwrap_or_default();

@@ -11,6 +11,10 @@ pub const LEASE_MS: u64 = 30_000;
 pub const CLAIMS_MAX: u32 = 1_000;
 /// Reports in one request.
 pub const REPORTS_MAX: usize = 1_000;
+/// Entries of the ledger in one report, and in all reports of a request.
+pub const ENTRIES_MAX: usize = 1_000;
+/// See [`ENTRIES_MAX`].
+pub const ENTRIES_ALL_MAX: usize = 10_000;
 /// Queues that a worker serves, and workflows that it has.
 pub const OFFERED_MAX: usize = 1_000;
 /// Runs on a page, unless it is said otherwise, and at most.

@@ -493,12 +493,12 @@ fn workers() -> Vec<Route> {
             .says("Take attempts of queues, as a worker")
             .takes::<ClaimWork>()
             .answers::<Claims>()
-            .problems(&["invalid"]),
+            .problems(&["invalid", "busy"]),
         Route::within(Do::WorkerReport, Post, "/worker/reports", worker())
             .says("Say what came of attempts, and perhaps take more")
             .takes::<Reports>()
             .answers::<Reported>()
-            .problems(&["invalid"]),
+            .problems(&["invalid", "too_large"]),
         Route::within(Do::WorkerList, Get, "/workers", Scope::Read)
             .says("List workers that were here lately")
             .answers::<Workers>(),

@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub(crate) executing: HashMap<ClaimId, Executing>,
     /// Which shard is asked first for work; it moves on, so that none is favoured.
     first_shard: usize,
+    /// Whether what is ready is claimed at once, and not after all of a group was said.
+    filling: bool,
     /// Set when no new attempts are claimed any more.
     pub(crate) draining: bool,
     /// Set when no command is taken any more, and why.
@@ -142,6 +144,7 @@ impl Core {
             next_ticket: 1,
             executing: HashMap::new(),
             first_shard: 0,
+            filling: true,
             draining: false,
             closed: None,
             durable: VecDeque::new(),
@@ -180,6 +183,18 @@ impl Core {
     ) -> (Ticket, oneshot::Receiver<Answer>) {
         let (sender, receiver) = oneshot::channel();
         (self.put(now, slot, command, Waiter::Here(sender)), receiver)
+    }
+
+    /// Gives several commands to their shards; what follows from them is left to be claimed.
+    pub(crate) fn submit_all(
+        &mut self,
+        now: Timestamp,
+        commands: Vec<(Slot, Command)>,
+    ) -> Vec<oneshot::Receiver<Answer>> {
+        self.filling = false;
+        let submitted = commands.into_iter().map(|(slot, command)| self.submit(now, slot, command).1).collect();
+        self.filling = true;
+        submitted
     }
 
     /// Gives a command to its shard, for someone who waits.
@@ -248,6 +263,9 @@ impl Core {
 
     /// Lets free workers claim what is ready, so that the claims ride in the batch that is being gathered.
     pub(crate) fn fill(&mut self, now: Timestamp) {
+        if !self.filling {
+            return;
+        }
         self.throttle.begin_round();
         if self.draining {
             return;
@@ -260,32 +278,34 @@ impl Core {
             return;
         }
         let shards = self.shards.len();
+        let order = (0..shards).map(|turn| (self.first_shard + turn) % shards);
+        let has_work = |shard: &Option<Shard>| shard.as_ref().is_some_and(Shard::has_ready);
+        let busy: Vec<usize> = order.filter(|index| has_work(&self.shards[*index])).collect();
         for (number, pool) in self.pools.iter_mut().enumerate() {
-            for turn in 0..shards {
+            for index in &busy {
                 let free = pool.capacity.saturating_sub(pool.running);
                 if free == 0 {
                     break;
                 }
                 // Pools join each shard in the same order, so that a pool's number is its worker's.
                 let worker = WorkerId(number as u32);
-                if let Some(shard) = &mut self.shards[(self.first_shard + turn) % shards] {
+                if let Some(shard) = &mut self.shards[*index] {
                     pool.running += shard.claim(now, worker, &self.claimant, free, &mut self.throttle);
                 }
             }
         }
-        let (all, first, throttle) = (&mut self.shards, self.first_shard, &mut self.throttle);
-        self.desk.fill(now, |worker, by, most| {
-            let mut claimed = 0;
-            for turn in 0..shards {
-                if claimed == most {
-                    break;
+        if !busy.is_empty() && self.desk.is_waiting() {
+            let (all, throttle) = (&mut self.shards, &mut self.throttle);
+            self.desk.fill(now, |worker, by, most| {
+                let mut claimed = 0;
+                for shard in &busy {
+                    if let Some(shard) = all[*shard].as_mut().filter(|_| claimed < most) {
+                        claimed += shard.claim(now, worker, by, most - claimed, throttle);
+                    }
                 }
-                if let Some(shard) = &mut all[(first + turn) % shards] {
-                    claimed += shard.claim(now, worker, by, most - claimed, throttle);
-                }
-            }
-            claimed
-        });
+                claimed
+            });
+        }
         if shards > 1 {
             self.first_shard = (self.first_shard + 1) % shards;
         }

@@ -6,11 +6,18 @@ use std::sync::Arc;
 
 use abide_kernel::shard::{Dispatch, Worker, WorkerId};
 use abide_kernel::transition::claim::Definition;
-use abide_kernel::{Claimant, Shard, Str, Timestamp};
+use abide_kernel::{Claimant, Refusal, Shard, Str, Timestamp, TokenHash};
+use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
-/// How long a kind is remembered of which nobody asks any more: its workers may all be at work.
-const LINGER_MS: u64 = 60_000;
+/// How long a worker is remembered that says nothing any more: longer than a question waits.
+const LINGER_MS: u64 = 180_000;
+/// Kinds that are known at once: each is known to every shard.
+const KINDS_MAX: usize = 1_000;
+/// Questions that wait at once.
+const SEATS_MAX: usize = 100_000;
+/// Workers that are remembered.
+const LATELY_MAX: usize = 10_000;
 
 /// Attempts on their way to the one who asked.
 pub(crate) type Handed = (oneshot::Sender<Vec<Dispatch>>, Vec<Dispatch>);
@@ -90,8 +97,10 @@ pub(crate) struct Desk {
     /// For whom something was claimed that is not durable yet.
     served: Vec<Seat>,
     next_seat: u64,
-    /// Who was here lately.
-    lately: Vec<Lately>,
+    /// Which kind claims first; it moves on, so that none is favoured where caps leave room for few.
+    first_kind: usize,
+    /// Who was here lately, by the hashes of their tokens.
+    lately: HashMap<u128, (Lately, usize)>,
 }
 
 /// A worker that was here lately.
@@ -111,7 +120,14 @@ pub struct Lately {
 
 impl Desk {
     pub(crate) fn new(pools: usize) -> Self {
-        Self { kinds: Vec::new(), first: pools as u32, served: Vec::new(), next_seat: 0, lately: Vec::new() }
+        Self {
+            kinds: Vec::new(),
+            first: pools as u32,
+            served: Vec::new(),
+            next_seat: 0,
+            first_kind: 0,
+            lately: HashMap::new(),
+        }
     }
 
     fn id(&self, index: usize) -> WorkerId {
@@ -131,22 +147,44 @@ impl Desk {
         known.filter(serves).map(|kind| (kind.queues.clone(), kind.definitions.clone())).collect()
     }
 
-    /// Who was here lately.
-    pub(crate) fn lately(&self) -> &[Lately] {
-        &self.lately
+    /// Who was here lately, by name.
+    pub(crate) fn lately(&self, now: Timestamp) -> Vec<Lately> {
+        let here = self.lately.values().map(|(lately, _)| lately).filter(|lately| now.since(lately.seen) < LINGER_MS);
+        let mut here: Vec<Lately> = here.cloned().collect();
+        here.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+        here
+    }
+
+    /// A worker says something of what it holds: it is here, and so is its kind.
+    pub(crate) fn heard(&mut self, now: Timestamp, token: TokenHash) {
+        let Some((lately, kind)) = self.lately.get_mut(&token.0) else { return };
+        lately.seen = now;
+        if let Some(Some(known)) = self.kinds.get_mut(*kind) {
+            known.seen = now;
+        }
     }
 
     /// Takes a seat. Its number, and the kind that the shards must get to know, if it is new.
+    ///
+    /// # Errors
+    /// When there is no room.
     pub(crate) fn sit(
         &mut self,
         now: Timestamp,
         offer: &Offer,
         reply: oneshot::Sender<Vec<Dispatch>>,
-    ) -> (u64, Option<(WorkerId, Worker)>) {
-        self.note(now, offer);
+    ) -> Result<(u64, Option<(WorkerId, Worker)>), Refusal> {
+        let full = |what: &str, limit: usize| Refusal::Busy { what: what.into(), limit: limit as u64 };
+        if self.kinds.iter().flatten().map(|known| known.waiting.len()).sum::<usize>() >= SEATS_MAX {
+            return Err(full("workers that wait", SEATS_MAX));
+        }
         let kind = Kind::of(offer);
         let found = self.kinds.iter().position(|known| known.as_ref().is_some_and(|known| known.kind == kind));
+        if found.is_none() && self.kinds.iter().flatten().count() >= KINDS_MAX {
+            return Err(full("kinds of workers", KINDS_MAX));
+        }
         let index = found.unwrap_or_else(|| self.learn(now, kind));
+        self.note(now, offer, index);
         let number = self.next_seat;
         self.next_seat += 1;
         let by = Arc::new((*offer.by).clone());
@@ -155,7 +193,7 @@ impl Desk {
         let known = self.kinds[index].as_mut().expect("it was just found or made");
         known.seen = now;
         known.waiting.push_back(seat);
-        (number, found.is_none().then(|| (id, known.kind.worker())))
+        Ok((number, found.is_none().then(|| (id, known.kind.worker()))))
     }
 
     fn learn(&mut self, now: Timestamp, kind: Kind) -> usize {
@@ -169,23 +207,26 @@ impl Desk {
         index
     }
 
-    fn note(&mut self, now: Timestamp, offer: &Offer) {
-        self.lately.retain(|lately| {
-            let same = lately.name == offer.by.owner && lately.namespace == offer.namespace;
-            !same && now.since(lately.seen) < LINGER_MS
-        });
-        self.lately.push(Lately {
+    fn note(&mut self, now: Timestamp, offer: &Offer, kind: usize) {
+        if self.lately.len() >= LATELY_MAX && !self.lately.contains_key(&offer.by.token.0) {
+            self.lately.retain(|_, (lately, _)| now.since(lately.seen) < LINGER_MS);
+            if self.lately.len() >= LATELY_MAX {
+                return;
+            }
+        }
+        let lately = Lately {
             namespace: offer.namespace.clone(),
             name: offer.by.owner.clone(),
             queues: offer.queues.clone(),
             definitions: offer.definitions.clone(),
             seen: now,
-        });
+        };
+        self.lately.insert(offer.by.token.0, (lately, kind));
     }
 
-    /// Whether something was claimed for a seat, which is on its way.
-    pub(crate) fn is_served(&self, number: u64) -> bool {
-        self.served.iter().any(|seat| seat.number == number)
+    /// Whether nothing was claimed for a seat yet.
+    pub(crate) fn waits(&self, number: u64) -> bool {
+        self.kinds.iter().flatten().any(|known| known.waiting.iter().any(|seat| seat.number == number))
     }
 
     /// Nobody sits there any more.
@@ -200,7 +241,9 @@ impl Desk {
 
     /// Lets those who wait claim, in the order in which they came, as long as there is something.
     pub(crate) fn fill(&mut self, now: Timestamp, mut claim: impl FnMut(WorkerId, &Arc<Claimant>, usize) -> usize) {
-        for index in 0..self.kinds.len() {
+        let kinds = self.kinds.len();
+        for turn in 0..kinds {
+            let index = (self.first_kind + turn) % kinds;
             let id = self.id(index);
             let Some(known) = &mut self.kinds[index] else { continue };
             while let Some(mut seat) = known.waiting.pop_front() {
@@ -216,6 +259,12 @@ impl Desk {
                 self.served.push(seat);
             }
         }
+        self.first_kind = if kinds == 0 { 0 } else { (self.first_kind + 1) % kinds };
+    }
+
+    /// Whether somebody waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.kinds.iter().flatten().any(|known| !known.waiting.is_empty())
     }
 
     /// An attempt is durably claimed. It leaves with the others of its seat; one whose seat is gone comes back.
@@ -264,9 +313,12 @@ impl Desk {
 
     /// Forgets kinds of which nobody has asked for long; the shards are to forget them, too.
     pub(crate) fn forget_idle(&mut self, now: Timestamp) -> Vec<WorkerId> {
+        self.lately.retain(|_, (lately, _)| now.since(lately.seen) < LINGER_MS);
         let is_idle = |known: &Known| known.waiting.is_empty() && now >= known.seen.after(LINGER_MS);
+        // One for whom something is on its way comes back to its place if it is lost.
+        let is_served = |index: usize| self.served.iter().any(|seat| seat.kind == index);
         let idle = self.kinds.iter().enumerate().filter(|(_, known)| known.as_ref().is_some_and(is_idle));
-        let idle: Vec<usize> = idle.map(|(index, _)| index).collect();
+        let idle: Vec<usize> = idle.map(|(index, _)| index).filter(|index| !is_served(*index)).collect();
         for index in &idle {
             self.kinds[*index] = None;
         }
@@ -275,8 +327,10 @@ impl Desk {
 
     /// When a kind may have to be forgotten.
     pub(crate) fn next_idle(&self) -> Option<Timestamp> {
-        let known = self.kinds.iter().flatten().filter(|known| known.waiting.is_empty());
-        known.map(|known| known.seen.after(LINGER_MS)).min()
+        let is_served = |index: usize| self.served.iter().any(|seat| seat.kind == index);
+        let known = self.kinds.iter().enumerate().filter_map(|(index, known)| Some((index, known.as_ref()?)));
+        let resting = known.filter(|(index, known)| known.waiting.is_empty() && !is_served(*index));
+        resting.map(|(_, known)| known.seen.after(LINGER_MS)).min()
     }
 
     /// Makes all kinds known to a shard.

@@ -2,14 +2,20 @@
 
 use std::sync::{Arc, Weak};
 
-use abide_kernel::Slot;
 use abide_kernel::shard::{Answer, Command, Dispatch};
+use abide_kernel::{Refusal, RunId, Slot, Str, TokenHash};
 use tokio::sync::oneshot;
 
 use crate::admission::Unanswered;
 use crate::core::Core;
 use crate::desk::{Handed, Lately, Offer};
 use crate::driver::{Engine, Shared};
+
+/// What became of reports, in their order.
+type Answers = Result<Vec<Answer>, Unanswered>;
+
+/// What became of a question for attempts: its asker waits, or there was no room.
+type Seated = Result<Claiming, Refusal>;
 
 /// Someone who waits for attempts. Whoever drops it does not wait any more, and what was claimed meanwhile goes back.
 #[derive(Debug)]
@@ -26,7 +32,26 @@ pub struct Work {
     attempts: Vec<Dispatch>,
 }
 
+/// The hash of the token that a worker's command carries.
+fn token(command: &Command) -> Option<TokenHash> {
+    match command {
+        Command::Heartbeat { token, .. } | Command::GiveBack { token, .. } => Some(*token),
+        Command::Complete { completing, .. } => Some(completing.token),
+        Command::Fail { failing, .. } => Some(failing.token),
+        Command::Record { recording, .. } => Some(recording.token),
+        _ => None,
+    }
+}
+
 impl Work {
+    /// Gives back all but the first so many.
+    pub fn keep(&mut self, most: usize) {
+        let rest = self.attempts.split_off(most.min(self.attempts.len()));
+        if let Some(shared) = self.shared.upgrade() {
+            shared.give_back_all(rest);
+        }
+    }
+
     /// What was claimed.
     #[must_use]
     pub fn attempts(&self) -> &[Dispatch] {
@@ -52,8 +77,7 @@ impl Claiming {
     /// Whether something was claimed already, and is on its way.
     #[must_use]
     pub fn is_promised(&self) -> bool {
-        let promised = |shared: Arc<Shared>| shared.core.lock().desk.is_served(self.seat);
-        !self.receiver.is_empty() || self.shared.upgrade().is_some_and(promised)
+        self.shared.upgrade().is_none_or(|shared| !shared.core.lock().desk.waits(self.seat))
     }
 
     /// What is claimed, once there is something.
@@ -81,9 +105,12 @@ impl Drop for Claiming {
 
 impl Engine {
     /// Asks for attempts, for a worker outside of this process.
-    #[must_use]
-    pub fn claim(&self, offer: &Offer) -> Claiming {
-        self.shared.report(Vec::new(), Some(offer)).1.expect("there is an offer")
+    ///
+    /// # Errors
+    /// When there is no room for more who ask.
+    pub fn claim(&self, offer: &Offer) -> Result<Claiming, Refusal> {
+        let (_, claiming) = self.shared.report(Vec::new(), Some(offer));
+        claiming.transpose()?.ok_or(Refusal::Unknown)
     }
 
     /// Gives commands of a worker outside of this process to their shards, and asks for more attempts with the same breath:
@@ -92,14 +119,23 @@ impl Engine {
         &self,
         commands: Vec<(Slot, Command)>,
         next: Option<&Offer>,
-    ) -> (impl Future<Output = Result<Vec<Answer>, Unanswered>> + use<>, Option<Claiming>) {
+    ) -> (impl Future<Output = Answers> + use<>, Option<Seated>) {
         self.shared.report(commands, next)
+    }
+
+    /// Whether a run belongs to a namespace, if it is in memory here, as whatever is claimed here is.
+    #[must_use]
+    pub fn is_of(&self, run: RunId, namespace: &Str) -> Option<bool> {
+        let mut core = self.shared.core.lock();
+        let home = core.map.home(run.slot());
+        core.at(home)?.run(run).map(|run| run.started.spec.namespace == *namespace)
     }
 
     /// The workers outside of this process that were here lately.
     #[must_use]
     pub fn workers(&self) -> Vec<Lately> {
-        self.shared.core.lock().desk.lately().to_vec()
+        let now = self.shared.now();
+        self.shared.core.lock().desk.lately(now)
     }
 }
 
@@ -108,23 +144,26 @@ impl Shared {
         self: &Arc<Self>,
         commands: Vec<(Slot, Command)>,
         next: Option<&Offer>,
-    ) -> (impl Future<Output = Result<Vec<Answer>, Unanswered>> + use<>, Option<Claiming>) {
+    ) -> (impl Future<Output = Answers> + use<>, Option<Seated>) {
         let now = self.now();
         let mut core = self.core.lock();
-        let receivers: Vec<_> = commands.into_iter().map(|(slot, command)| core.submit(now, slot, command).1).collect();
+        let spoken = commands.first().and_then(|(_, command)| token(command));
+        spoken.into_iter().for_each(|token| core.desk.heard(now, token));
+        // Whoever reports comes first to what follows from it, after those who wait.
+        let receivers: Vec<_> = core.submit_all(now, commands);
         let claiming = next.map(|offer| {
             let (reply, receiver) = oneshot::channel();
             if core.closed.is_some() {
                 // Without the other end the receiver knows that nothing comes.
-                return Claiming { shared: Weak::new(), seat: 0, receiver };
+                return Ok(Claiming { shared: Weak::new(), seat: 0, receiver });
             }
-            let (seat, learned) = core.desk.sit(now, offer, reply);
+            let (seat, learned) = core.desk.sit(now, offer, reply)?;
             if let Some((id, worker)) = learned {
                 core.served_mut().for_each(|shard| shard.join(id, worker.clone()));
             }
-            core.fill(now);
-            Claiming { shared: Arc::downgrade(self), seat, receiver }
+            Ok(Claiming { shared: Arc::downgrade(self), seat, receiver })
         });
+        core.fill(now);
         drop(core);
         self.bell.ring();
         let answers = async move {

@@ -26,12 +26,17 @@ fn definition(version: u32) -> Definition {
     Definition { workflow: "order".into(), version, fingerprint: Fingerprint(1), first_step: "first".into() }
 }
 
+/// Each worker has a token of its own.
+fn token(namespace: &str) -> TokenHash {
+    if namespace == "one" { TOKEN } else { TokenHash(8) }
+}
+
 fn offer(namespace: &str, most: usize) -> Offer {
     Offer {
         namespace: Some(namespace.into()),
         queues: vec!["default".into()],
         definitions: vec![definition(1)],
-        by: Claimant::new("hand".into(), TOKEN, 30_000, None),
+        by: Claimant::new("hand".into(), token(namespace), 30_000, None),
         most,
     }
 }
@@ -66,7 +71,7 @@ fn complete(dispatch: &Dispatch, outcome: Outcome) -> (abide_kernel::Slot, Comma
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_report_brings_the_next_attempt() {
     let engine = engine();
-    let claiming = engine.claim(&offer("one", 1));
+    let claiming = engine.claim(&offer("one", 1)).unwrap();
     assert!(!claiming.is_promised());
     let run = start(&engine, "one").await;
     let mut given = claiming.work().await.unwrap().take();
@@ -77,7 +82,7 @@ async fn a_report_brings_the_next_attempt() {
     let before = engine.metrics().store.commits;
     let next = Outcome::Next { step: "second".into(), state: Payload::null() };
     let (answers, claiming) = engine.report(vec![complete(&first, next.clone())], Some(&offer("one", 1)));
-    let claiming = claiming.unwrap();
+    let claiming = claiming.unwrap().unwrap();
     assert!(claiming.is_promised());
     assert!(matches!(answers.await.unwrap()[..], [Answer::Recorded { duplicate: false, .. }]));
     let second = claiming.work().await.unwrap().take().remove(0);
@@ -99,12 +104,12 @@ async fn a_report_brings_the_next_attempt() {
 async fn what_nobody_takes_goes_back() {
     let engine = engine();
     let run = start(&engine, "one").await;
-    let promised = engine.claim(&offer("one", 1));
+    let promised = engine.claim(&offer("one", 1)).unwrap();
     assert!(promised.is_promised());
     drop(promised);
     // And one who was given it and did not take it.
-    drop(engine.claim(&offer("one", 1)).work().await.unwrap());
-    let given = engine.claim(&offer("one", 1)).work().await.unwrap().take();
+    drop(engine.claim(&offer("one", 1)).unwrap().work().await.unwrap());
+    let given = engine.claim(&offer("one", 1)).unwrap().work().await.unwrap().take();
     assert_eq!((given[0].claim.run, given[0].reclaims), (run, 0));
     engine.stop(Duration::from_secs(5)).await;
 }
@@ -117,17 +122,17 @@ async fn each_is_given_what_it_can_execute() {
     let run = start(&engine, "one").await;
     let alone = engine.explain(run).await.unwrap();
     assert!(matches!(alone.reason, Reason::NoWorker(_)), "{alone:?}");
-    let stranger = engine.claim(&offer("two", 10));
-    let other = engine.claim(&Offer { definitions: vec![definition(2)], ..offer("one", 10) });
+    let stranger = engine.claim(&offer("two", 10)).unwrap();
+    let other = engine.claim(&Offer { definitions: vec![definition(2)], ..offer("one", 10) }).unwrap();
     let unserved = engine.explain(run).await.unwrap();
     assert!(matches!(unserved.reason, Reason::NoWorker(_)), "{unserved:?}");
     assert!(!stranger.is_promised() && !other.is_promised());
-    let given = engine.claim(&offer("one", 10)).work().await.unwrap().take();
+    let given = engine.claim(&offer("one", 10)).unwrap().work().await.unwrap().take();
     assert_eq!(given[0].claim.run, run);
     let shown = engine.show(run).await.unwrap();
     assert!(matches!(shown.cursors[0].phase, Phase::Claimed(_)));
     let names: Vec<_> = engine.workers().into_iter().map(|worker| worker.namespace).collect();
-    assert_eq!(names, [Some("two".into()), Some("one".into())], "one entry for each worker");
+    assert_eq!(names, [Some("one".into()), Some("two".into())], "one entry for each worker");
     engine.stop(Duration::from_secs(5)).await;
     assert!(stranger.work().await.is_err());
 }

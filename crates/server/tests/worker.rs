@@ -141,13 +141,17 @@ async fn a_worker_has_its_queues_and_its_namespace() {
     start(&ada).await;
     let held = claim(&ada).await;
     let elsewhere = "/v1/namespaces/other/worker/reports";
-    let report = json!({"token": "a guess", "reports": [{"claim": held["claim"], "say": {"heartbeat": {}}}]});
-    let told = ada.post(elsewhere, report).await.good();
-    assert_eq!(code(&told["answers"][0]), "not_found");
-    let given = ada.post("/v1/namespaces/other/worker/claims", with(wants(), "wait_ms", json!(0))).await.good();
+    for token in ["a guess", SECRET] {
+        let report = json!({"token": token, "reports": [{"claim": held["claim"], "say": {"heartbeat": {}}}]});
+        let told = ada.post(elsewhere, report).await.good();
+        assert_eq!(code(&told["answers"][0]), "not_found", "{token}");
+    }
+    let at_once = with(wants(), "wait_ms", json!(0));
+    let another = with(at_once.clone(), "token_hash", json!(hash("another")));
+    let given = ada.post("/v1/namespaces/other/worker/claims", another).await.good();
     assert_eq!(given, json!({"claims": []}));
     let all = desk.with(&desk.token(&[Scope::Worker("*".into())], &["shop"]));
-    assert_eq!(all.post(CLAIMS, with(wants(), "wait_ms", json!(0))).await.good(), json!({"claims": []}));
+    assert_eq!(all.post(CLAIMS, at_once).await.good(), json!({"claims": []}));
     let workers = ada.get("/v1/namespaces/shop/workers").await.good();
     assert_eq!(workers["workers"][0]["worker"], "hand-1");
     assert_eq!(ada.get("/v1/namespaces/other/workers").await.good()["workers"].as_array().unwrap().len(), 1);
@@ -161,6 +165,9 @@ async fn what_a_worker_says_wrongly_is_told_apart() {
     let ada = desk.admin(&["shop"]);
     let wrong = [
         ("queues", json!([])),
+        ("queues", json!(["*"])),
+        ("queues", json!(["q".repeat(1_000)])),
+        ("workflows", json!([{"workflow": "parcel", "first_step": ""}])),
         ("workflows", json!([])),
         ("worker", json!("")),
         ("most", json!(0)),
@@ -181,6 +188,9 @@ async fn what_a_worker_says_wrongly_is_told_apart() {
     for say in [json!({"sing": {}}), json!({"complete": {}}), json!({"complete": {"outcome": {"fly": {}}}}), json!(7)] {
         assert_eq!(ada.post(REPORTS, reports(say.clone())).await.problem(), "malformed", "{say}");
     }
+    let see = vec![json!({"see": {"op": 1}}); 1_001];
+    let told = ada.post(REPORTS, reports(json!({"record": {"entries": see}}))).await.good();
+    assert_eq!(code(&told["answers"][0]), "too_large");
     let claimless = json!({"token": SECRET, "reports": [{"claim": "claim_1", "say": {"heartbeat": {}}}]});
     assert_eq!(ada.post(REPORTS, claimless).await.problem(), "malformed");
     let nameless = json!({"complete": {"outcome": {"next": {"step": ""}}}});
@@ -223,5 +233,23 @@ async fn a_ledger_is_kept_over_the_wire() {
     assert!(say(&ada, SECRET, &next["claim"], failed).await["recorded"].is_object());
     let retried = claim(&ada).await;
     assert_eq!((&retried["retries"], &retried["attempt"]), (&json!(1), &json!(2)));
+    desk.close().await;
+}
+
+/// A signal that a wait had got and gives back lets the step that awaits it go on at once: it is in the inbox by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_is_given_back_is_not_missed() {
+    let desk = Desk::open("memory:").await;
+    let ada = desk.admin(&["shop"]);
+    let run = start(&ada).await;
+    let held = claim(&ada).await["claim"].clone();
+    let wait = json!({"intend": {"op": 1, "key": "go", "what": {"signal": {"name": "go"}}}});
+    assert!(say(&ada, SECRET, &held, json!({"record": {"entries": [wait]}})).await["recorded"].is_object());
+    ada.post(&format!("{RUNS}/{run}/signals"), json!({"name": "go", "payload": "now"})).await.good();
+    let parks = json!({"complete": {"entries": [{"withdraw": {"op": 1}}], "outcome": {"await": {"signals": ["go"]}}}});
+    let told = say(&ada, SECRET, &held, parks).await;
+    assert!(told["recorded"].is_object(), "{told}");
+    let next = claim(&ada).await;
+    assert_eq!((&next["run"], &next["signals"][0]["payload"]), (&json!(run), &json!("now")));
     desk.close().await;
 }

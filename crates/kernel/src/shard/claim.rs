@@ -74,6 +74,12 @@ impl Shard {
         worker.lanes.iter().any(|(lane, _)| self.ready.first(*lane).is_some())
     }
 
+    /// Whether anything waits to be claimed, by whomever.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Hands over what began and what ended here since the last time. Where several shards share a throttle, all of
     /// them do so before one of them claims.
     pub fn report(&mut self, throttle: &mut Throttle) {

@@ -15,7 +15,8 @@ use crate::{RunId, Timestamp};
 /// The lanes whose attempts are orphans.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Orphans {
-    lanes: Vec<LaneId>,
+    /// With the instant since which nobody has their definition.
+    lanes: Vec<(LaneId, Timestamp)>,
     lanes_seen: usize,
 }
 
@@ -25,7 +26,7 @@ impl Shard {
         for index in self.orphans.lanes_seen..self.ready.lane_count() {
             let lane = self.ready.lane_at(index);
             if self.is_orphaned(self.ready.lane_key(lane)) {
-                self.orphans.lanes.push(lane);
+                self.orphans.lanes.push((lane, self.now));
             }
         }
         self.orphans.lanes_seen = self.ready.lane_count();
@@ -33,8 +34,13 @@ impl Shard {
 
     /// Looks at all lanes again, because workers joined or left.
     pub(super) fn find_orphans_again(&mut self) {
-        self.orphans = Orphans::default();
+        let before = core::mem::take(&mut self.orphans);
         self.find_orphans();
+        for (lane, since) in &mut self.orphans.lanes {
+            if let Some((_, known)) = before.lanes.iter().find(|(known, _)| known == lane) {
+                *since = *known;
+            }
+        }
     }
 
     fn is_orphaned(&self, lane: &LaneKey) -> bool {
@@ -44,23 +50,27 @@ impl Shard {
 
     /// When the next orphan becomes a dead letter.
     pub(super) fn next_orphan(&self) -> Option<(Timestamp, Order)> {
-        let oldest = self.orphans.lanes.iter().filter_map(|lane| self.ready.oldest(*lane));
-        oldest.map(|order| (self.patience_ends(&order), order)).min()
+        let oldest = self.orphans.lanes.iter().filter_map(|(lane, since)| Some((*since, self.ready.oldest(*lane)?)));
+        oldest.map(|(since, order)| (self.patience_ends(&order, since), order)).min()
     }
 
     /// When the run becomes a dead letter, if it is an orphan.
     pub(super) fn orphan_until(&self, id: RunId) -> Option<Timestamp> {
         let places = self.runs.get(&id)?.places.iter();
         let until = places.filter_map(|place| match place {
-            Place::Ready(lane, order) if self.orphans.lanes.contains(lane) => Some(self.patience_ends(order)),
-            Place::Ready(..) | Place::Running(_) | Place::None => None,
+            Place::Ready(lane, order) => {
+                let (_, since) = self.orphans.lanes.iter().find(|(known, _)| known == lane)?;
+                Some(self.patience_ends(order, *since))
+            }
+            Place::Running(_) | Place::None => None,
         });
         until.min()
     }
 
-    /// Counted from the shard's opening at the earliest: while nobody was there, nobody could have had the definition.
-    fn patience_ends(&self, order: &Order) -> Timestamp {
-        order.eligible_at.max(self.opened_at).after(self.config.definition_wait_ms)
+    /// Counted from the shard's opening at the earliest, and from when nobody had the definition any more: while nobody was
+    /// there, nobody could have had it, and whoever left may come again.
+    fn patience_ends(&self, order: &Order, since: Timestamp) -> Timestamp {
+        order.eligible_at.max(self.opened_at).max(since).after(self.config.definition_wait_ms)
     }
 
     /// Makes dead letters of orphans that have waited long enough. Of very many only some, so that a tick stays short:

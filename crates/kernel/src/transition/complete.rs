@@ -144,7 +144,8 @@ fn apply_decided(
             transition.facts.push(scheduled(cursor.step.clone(), visible_at));
         }
         Outcome::Await { signals, then, deadline, .. } => {
-            let after = await_signal::decide(run, cursor, signals, then.as_ref(), *deadline, seen, now);
+            let until = deadline.map(|moment| moment.from(now));
+            let after = await_signal::decide(run, cursor, signals, then.as_ref(), until, seen, transition);
             let arrived = matches!(after, After::Arrived);
             transition.facts.push(applied(after, Vec::new()));
             if arrived {

@@ -60,7 +60,7 @@ pub(super) fn after(awaited: Awaited, mut arrived: Vec<Arrived>, transition: &Tr
 
 /// What was sent by this name and is with nobody, or with `op` or an entry that the transition gives up; in the order it
 /// came. It is not looked for in the whole ledger, because a long one would make each of its waits slow.
-fn arrived(run: &Run, awaited: Awaited, name: &str, op: OpId, transition: &Transition) -> Vec<Arrived> {
+pub(super) fn arrived(run: &Run, awaited: Awaited, name: &str, op: OpId, transition: &Transition) -> Vec<Arrived> {
     if awaited == Awaited::Update {
         let named =
             |(update, with): (&crate::Update, Option<OpId>)| (*update.name == *name).then_some((update.id, with));

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use abide_kernel::limits::{DELAY_MS_MAX, LEASE_MS_MIN};
+use abide_kernel::limits::{DELAY_MS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX};
 use abide_kernel::shard::{Answer, Command, Dispatch};
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::record;
 use abide_kernel::{Child, ChildEnd, ClaimId, Claimant, Consume, Fingerprint, Refusal, Slot, TokenHash, mix};
-use abide_protocol::limits::{CLAIMS_MAX, OFFERED_MAX, REPORTS_MAX};
+use abide_protocol::limits::{CLAIMS_MAX, ENTRIES_ALL_MAX, ENTRIES_MAX, OFFERED_MAX, REPORTS_MAX};
 use abide_protocol::{
     Arrived, Attempt, Backoff, ClaimWork, Claims, Entry, LedgerEntry, Offered, Offspring, Problem, Recorded, Report,
     ReportAnswer, Reported, Reports, Retry, Say, Scope, Worker, Workers,
@@ -21,13 +21,15 @@ use super::start::spec;
 use crate::answer::{Answered, Refused, json, unexpected};
 use crate::call::{Call, in_time};
 
+/// Attempts are handed out together up to so many bytes, and at least one.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How long a delay grows at most, unless it is said otherwise.
 const DELAY_MS_MAX_DEFAULT: u64 = 3_600_000;
 
 pub(crate) async fn claim(call: Call) -> Answered {
     let asked: ClaimWork = call.body()?;
     let offer = offer(&call, &asked)?;
-    let claiming = call.engine.claim(&offer);
+    let claiming = call.engine.claim(&offer)?;
     let wait = Duration::from_millis(asked.wait_ms);
     let work = if asked.wait_ms == 0 { at_once(claiming).await? } else { call.within(wait, claiming.work()).await };
     hand_out(work.transpose()?, |claims| json(&Claims { claims }))
@@ -42,7 +44,16 @@ async fn at_once(claiming: Claiming) -> Result<Option<Result<Work, abide_runtime
 }
 
 /// Attempts leave with the answer. What cannot be put into one goes back.
-fn hand_out(work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answered) -> Answered {
+fn hand_out(mut work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answered) -> Answered {
+    if let Some(work) = &mut work {
+        let mut bytes = 0;
+        let fits = |dispatch: &&Dispatch| {
+            bytes += size(dispatch);
+            bytes <= ANSWER_BYTES_MAX
+        };
+        let fitting = work.attempts().iter().take_while(fits).count();
+        work.keep(fitting.max(1));
+    }
     let claims = work.iter().flat_map(|work| work.attempts()).map(attempt).collect();
     let answered = answer(claims)?;
     if let Some(work) = work {
@@ -51,10 +62,24 @@ fn hand_out(work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answered) -
     Ok(answered)
 }
 
+/// About how many bytes an attempt has.
+fn size(dispatch: &Dispatch) -> usize {
+    let signals = dispatch.signals.iter().map(|signal| signal.payload.bytes());
+    let ledger = dispatch.ops.iter().map(|op| match &op.state {
+        abide_kernel::OpState::Done { value, .. } => value.bytes() + 200,
+        _ => 200,
+    });
+    dispatch.started.spec.input.bytes() + dispatch.state.bytes() + signals.chain(ledger).sum::<usize>()
+}
+
 pub(crate) async fn report(call: Call) -> Answered {
     let Reports { token, reports, next } = call.body()?;
     if reports.len() > REPORTS_MAX {
         return Err(invalid("reports", &format!("at most {REPORTS_MAX} of them"), &reports.len().to_string()));
+    }
+    let written: usize = reports.iter().map(|report| written(&report.say).len()).sum();
+    if written > ENTRIES_ALL_MAX {
+        return Err(too_many("entries of the ledger in one request", ENTRIES_ALL_MAX, written));
     }
     let offer = next.map(|next| offer(&call, &next)).transpose()?;
     let token = hash(&token);
@@ -70,9 +95,10 @@ pub(crate) async fn report(call: Call) -> Answered {
             Ok(_) => answer(&call, claim, answers.next().unwrap_or(Answer::Refused(Refusal::Unknown))).await,
         });
     }
+    // The reports are recorded, whatever became of the wish for more.
     let work = match claiming {
-        Some(claiming) => at_once(claiming).await?.transpose()?,
-        None => None,
+        Some(Ok(claiming)) => at_once(claiming).await?.transpose()?,
+        Some(Err(_)) | None => None,
     };
     hand_out(work, |claims| json(&Reported { answers: told, claims }))
 }
@@ -121,9 +147,7 @@ fn offer(call: &Call, asked: &ClaimWork) -> Result<Offer, Refused> {
     };
     bounded("queues", asked.queues.len())?;
     bounded("workflows", asked.workflows.len())?;
-    if asked.worker.is_empty() || asked.worker.len() > 200 {
-        return Err(invalid("worker", "a name of 1 to 200 bytes", &asked.worker));
-    }
+    named("worker", &asked.worker)?;
     if asked.most == 0 || asked.most > CLAIMS_MAX {
         return Err(invalid("most", &format!("a number from 1 to {CLAIMS_MAX}"), &asked.most.to_string()));
     }
@@ -132,6 +156,7 @@ fn offer(call: &Call, asked: &ClaimWork) -> Result<Offer, Refused> {
         return Err(invalid("lease_ms", &expected, &asked.lease_ms.to_string()));
     }
     for queue in &asked.queues {
+        named("queues", queue)?;
         call.principal.allows(&Scope::Worker(queue.clone()))?;
     }
     let token = TokenHash(hex(&asked.token_hash, 32, "token_hash")?);
@@ -145,7 +170,15 @@ fn offer(call: &Call, asked: &ClaimWork) -> Result<Offer, Refused> {
     })
 }
 
+fn named(what: &str, name: &str) -> Result<(), Refused> {
+    let sound = (1..=NAME_BYTES_MAX).contains(&name.len()) && name != Scope::ANY;
+    let expected = || format!("a name of 1 to {NAME_BYTES_MAX} bytes other than *");
+    if sound { Ok(()) } else { Err(invalid(what, &expected(), name)) }
+}
+
 fn definition(offered: &Offered) -> Result<Definition, Refused> {
+    named("workflow", &offered.workflow)?;
+    named("first_step", &offered.first_step)?;
     Ok(Definition {
         workflow: offered.workflow.as_str().into(),
         version: offered.version,
@@ -164,6 +197,9 @@ fn hex(text: &str, digits: usize, what: &str) -> Result<u128, Refused> {
 fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Command), Refused> {
     let Report { claim, say } = report;
     let (run, number) = (claim.run, claim.number);
+    if call.engine.is_of(run, &call.namespace()) == Some(false) {
+        return Err(Problem::not_found(run).into());
+    }
     let command = match say {
         Say::Heartbeat {} => Command::Heartbeat { claim, token },
         Say::GiveBack {} => Command::GiveBack { claim, token },
@@ -196,7 +232,22 @@ fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Comma
     Ok((run.slot(), command))
 }
 
+/// What a report writes to the ledger.
+fn written(say: &Say) -> &[Entry] {
+    match say {
+        Say::Record { entries } | Say::Complete { entries, .. } | Say::Fail { entries, .. } => entries,
+        Say::Heartbeat {} | Say::GiveBack {} => &[],
+    }
+}
+
+fn too_many(what: &str, limit: usize, found: usize) -> Refused {
+    Refusal::TooLarge { what: what.into(), limit: limit as u64, found: found as u64 }.into()
+}
+
 fn entries(call: &Call, written: Vec<Entry>) -> Result<Vec<record::Entry>, Refused> {
+    if written.len() > ENTRIES_MAX {
+        return Err(too_many("entries of the ledger in one report", ENTRIES_MAX, written.len()));
+    }
     let entry = |entry: Entry| {
         let made = entry.into_kernel(|start| spec(call, start));
         made.map_err(|wrong| Problem::new("invalid", wrong).into())
