@@ -47,7 +47,9 @@ struct Telling<'a> {
 
 impl Telling<'_> {
     fn fact(&mut self, fact: &Fact) -> String {
-        let value = serde_json::to_value(fact).unwrap_or(Value::Null);
+        let mut value = serde_json::to_value(fact).unwrap_or(Value::Null);
+        // Other crates of a build can make it keep the order in which fields were written.
+        value.sort_all_objects();
         let Value::Object(mut fields) = value else {
             return fact.kind().to_owned();
         };
