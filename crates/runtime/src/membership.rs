@@ -69,6 +69,7 @@ impl Shared {
             let runs_away = !first && drift.unsigned_abs() > ring.lease_ms / 4;
             let mut told = Vec::new();
             core.let_go(now, runs_away, &mut told);
+            core.look_at_desks(now);
             let served: Vec<ShardId> = core.served().map(Shard::id).collect();
             core.mail_waits(&served);
             let planned = core.ring.as_ref().map(|ring| ring.plan(&served)).unwrap_or_default();

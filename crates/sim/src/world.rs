@@ -565,5 +565,7 @@ fn seen(witness: &Witness, letter: &Letter) {
         Letter::Released(_) => witness.saw("shard_released"),
         Letter::Told { .. } => witness.saw("ledger_told_by_another_node"),
         Letter::Ask { .. } | Letter::Joined | Letter::Forget { .. } | Letter::Fetched(_) => {}
+        // Nobody asks at a desk here.
+        Letter::Desk(_) | Letter::Work(_) | Letter::Seat { .. } | Letter::Handed { .. } => {}
     }
 }
