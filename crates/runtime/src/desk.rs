@@ -208,6 +208,12 @@ impl Desk {
         known.filter(serves).map(|kind| (kind.queues.clone(), kind.definitions.clone())).collect()
     }
 
+    /// The newest version of a workflow that workers of a namespace have.
+    pub(crate) fn newest(&self, namespace: &Str, workflow: &Str) -> Option<u32> {
+        let theirs = self.services(namespace).into_iter().flat_map(|(_, definitions)| definitions);
+        theirs.filter(|known| known.workflow == *workflow).map(|known| known.version).max()
+    }
+
     /// Who was here lately, by name.
     pub(crate) fn lately(&self, now: Timestamp) -> Vec<Lately> {
         let here = self.lately.values().map(|(lately, _)| lately).filter(|lately| now.since(lately.seen) < LINGER_MS);

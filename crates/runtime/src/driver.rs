@@ -63,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) pools: Vec<Pool>,
     pub(crate) limits: Rules,
     pub(crate) definition_wait: Duration,
+    pub(crate) any_workflow: bool,
     pub(crate) notifier: Option<Arc<dyn Notifier>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) node: Str,
@@ -120,6 +121,7 @@ impl Shared {
             pools: config.pools,
             limits: config.limits,
             definition_wait: config.definition_wait,
+            any_workflow: config.any_workflow,
             notifier: config.notifier,
             observer: config.observer,
             node,
@@ -372,6 +374,12 @@ impl Engine {
     /// When there is none; it says which there are.
     pub fn plan(&self, spec: &mut StartSpec, version: Option<u32>) -> Result<(), String> {
         self.shared.programs.plan(spec, version)
+    }
+
+    /// The newest version of a workflow that workers outside of the nodes have.
+    #[must_use]
+    pub fn newest(&self, namespace: &Str, workflow: &Str) -> Option<u32> {
+        self.shared.core.lock().desk.newest(namespace, workflow)
     }
 
     /// A request id of this moment. Keep it for retries: the same one gets the first answer.
