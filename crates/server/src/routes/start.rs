@@ -65,7 +65,7 @@ pub(super) fn spec(call: &Call, start: Start) -> StartSpec {
     spec.deliveries_max = start.deliveries_max;
     spec.key = start.key.map(|key| UniqueKey {
         key: key.into(),
-        occupied: StatusSet::OPEN,
+        occupied: if start.occupied.is_empty() { StatusSet::OPEN } else { StatusSet::of(&start.occupied) },
         on_conflict: match start.on_conflict {
             OnConflict::Reject => Conflict::Reject,
             OnConflict::Reuse => Conflict::Reuse,
