@@ -5,7 +5,7 @@ import { randomBytes } from "node:crypto";
 import { ConnectionFailed, Problem, RunFailed, TimedOut } from "./errors.js";
 import { Http, type Response, type TlsOptions } from "./http.js";
 import { loads } from "./jsons.js";
-import { child, type Named, type StartOptions } from "./outcome.js";
+import { child, type Given, type Named, type StartOptions, type Typed } from "./outcome.js";
 import type {
   Boundary,
   Effect,
@@ -56,6 +56,23 @@ export interface Assigning {
   roles?: string[];
   note?: string;
   take_over?: boolean;
+}
+
+/** How a run begins, and by which key its start is known when it is sent again. */
+export interface StartRunOptions extends StartOptions {
+  /** One of its own is made if nothing is said. */
+  idempotencyKey?: string;
+}
+
+/** Which runs are looked for; all, if nothing is said. */
+export interface RunFilters {
+  workflow?: string;
+  /** `open` means all that are not over. */
+  status?: Status | "open" | readonly Status[];
+  queue?: string;
+  key?: string;
+  parent?: string;
+  limit?: number;
 }
 
 /** What became of an effect in doubt. */
@@ -145,17 +162,9 @@ export class Client {
   // Runs.
 
   /** Starts a run, and gives its id. */
-  start(workflow: string, input?: unknown, options?: StartOptions & { idempotencyKey?: string }): Promise<string>;
-  start<I>(
-    workflow: Exclude<Named<I>, string>,
-    input: I,
-    options?: StartOptions & { idempotencyKey?: string },
-  ): Promise<string>;
-  async start(
-    workflow: Named,
-    input?: unknown,
-    options: StartOptions & { idempotencyKey?: string } = {},
-  ): Promise<string> {
+  start(workflow: string, input?: unknown, options?: StartRunOptions): Promise<string>;
+  start<I, R>(workflow: Typed<I, R>, ...given: Given<I, StartRunOptions>): Promise<string>;
+  async start(workflow: Named, input?: unknown, options: StartRunOptions = {}): Promise<string> {
     const { idempotencyKey } = options;
     const named = idempotencyKey === undefined ? {} : { idempotencyKey };
     const started = await this.request<{ run: string }>("POST", "/runs", child(workflow, input, options), named);
@@ -178,10 +187,9 @@ export class Client {
   }
 
   /** Runs, newest first, page after page. */
-  list(
-    filters: { workflow?: string; status?: Status | "open"; queue?: string; key?: string; parent?: string; limit?: number } = {},
-  ): AsyncGenerator<RunSummary> {
-    return this.pages("/runs", "runs", filters);
+  list({ status, ...filters }: RunFilters = {}): AsyncGenerator<RunSummary> {
+    const statuses = status === undefined ? {} : { status: typeof status === "string" ? status : status.join(",") };
+    return this.pages("/runs", "runs", { ...filters, ...statuses });
   }
 
   private async *pages<T>(

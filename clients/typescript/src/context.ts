@@ -10,7 +10,7 @@ import { hex16, inputHash, mix, stableHash } from "./hashing.js";
 import { plain } from "./jsons.js";
 import { type Kind, type Known, REPLAY_SAFE } from "./known.js";
 import type { Ledger, Place } from "./ledger.js";
-import { child, type Named, type StartOptions } from "./outcome.js";
+import { child, type Given, type Named, type StartOptions, type Typed } from "./outcome.js";
 import { type AskOptions, asking, Decision } from "./people.js";
 import type { Attempt, BoundaryKind, Join, Policy, Start, Wanted } from "./protocol.js";
 import { type RetryPolicy, retryMessage } from "./retry.js";
@@ -382,7 +382,7 @@ export class Context {
 
   /** Starts a child and waits for its result. */
   child<R = unknown>(name: string, workflow: string, input?: unknown, options?: StartOptions): Wait<R>;
-  child<I, R>(name: string, workflow: Exclude<Named<I, R>, string>, input: I, options?: StartOptions): Wait<R>;
+  child<I, R>(name: string, workflow: Typed<I, R>, ...given: Given<I, StartOptions>): Wait<R>;
   child(name: string, workflow: Named, input?: unknown, options: StartOptions = {}): Wait<unknown> {
     return this.ask(this.child, async (branch, place) => {
       return this.ended(branch, this.beginChild(name, child(workflow, input, options), place));
@@ -454,10 +454,15 @@ export class Context {
   // Branches.
 
   /** Waits for all of them: their results in their order, once all have ended, or the first error in that order. */
-  async all<T extends readonly unknown[] | []>(branches: T): Promise<{ -readonly [P in keyof T]: Awaited<T[P]> }> {
-    const ended = await Promise.allSettled(branches);
-    for (const end of ended) if (end.status === "rejected") throw end.reason;
-    return ended.map((end) => (end as PromiseFulfilledResult<unknown>).value) as { -readonly [P in keyof T]: Awaited<T[P]> };
+  all<T extends readonly unknown[] | []>(branches: T): Promise<{ -readonly [P in keyof T]: Awaited<T[P]> }> {
+    type Results = { -readonly [P in keyof T]: Awaited<T[P]> };
+    const all = Promise.allSettled(branches).then((ended) => {
+      for (const end of ended) if (end.status === "rejected") throw end.reason;
+      return ended.map((end) => (end as PromiseFulfilledResult<unknown>).value) as Results;
+    });
+    // Whoever awaits it hears of its error. That it is awaited late must not end the process.
+    all.catch(() => {});
+    return all;
   }
 
   /** Does the same for every key and item, all at once, each in a scope named `name[key]`. */

@@ -2,7 +2,16 @@
 
 export type { Call } from "./call.js";
 export { Joined, type StartedChild } from "./children.js";
-export { type Assigning, Client, type ClientOptions, type How, type Saying, uuid7 } from "./client.js";
+export {
+  type Assigning,
+  Client,
+  type ClientOptions,
+  type How,
+  type RunFilters,
+  type Saying,
+  type StartRunOptions,
+  uuid7,
+} from "./client.js";
 export { Context, type EffectOptions, type Runner, UpdateRequest } from "./context.js";
 export { allow, block, type Control, interrupt, type Match, type Operation, PlanError, type Reviewers } from "./control.js";
 export {
@@ -32,6 +41,7 @@ export {
   child,
   continueAsNew,
   done,
+  type Given,
   type Named,
   nextStep,
   Outcome,
@@ -40,6 +50,7 @@ export {
   sleep,
   spawn,
   stop,
+  type Typed,
 } from "./outcome.js";
 export { type AskOptions, Decision } from "./people.js";
 export type {

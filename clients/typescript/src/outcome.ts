@@ -15,6 +15,14 @@ export class Outcome {
 /** What is known by a name: a workflow, or the name itself. */
 export type Named<Input = any, Result = any> = string | { readonly name: string; readonly types?: [Input, Result] };
 
+/** What is known by a name, and not the name itself. */
+export type Typed<Input, Result> = Exclude<Named<Input, Result>, string>;
+
+/** An input, which may be left out where none is taken, and options. */
+export type Given<Input, Options> = undefined extends Input
+  ? [input?: Input, options?: Options]
+  : [input: Input, options?: Options];
+
 /** How a run begins. */
 export interface StartOptions {
   /** A version of its own; the newest that is known if nothing is said. */

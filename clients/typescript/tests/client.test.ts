@@ -147,8 +147,10 @@ describe("asking", () => {
     const found = [];
     for await (const run of client.list({ status: "open" })) found.push(run.run);
     assert.deepEqual(found, ["a", "b", "c"]);
-    const within = "/v1/namespaces/a%20b/runs?status=open";
-    assert.deepEqual(fake.asked.map((asked) => asked.path), [within, `${within}&before=b`]);
+    for await (const run of client.list({ status: ["done", "failed"], limit: 1 })) found.push(run.run);
+    const within = "/v1/namespaces/a%20b/runs?";
+    const expected = ["status=open", "status=open&before=b", "status=done%2Cfailed&limit=1"];
+    assert.deepEqual(fake.asked.map((asked) => asked.path), expected.map((query) => within + query));
   });
 
   test("an update is asked under one key until it is answered", async (t) => {

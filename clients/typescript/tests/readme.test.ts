@@ -9,7 +9,7 @@ import { describe, test, type TestContext } from "node:test";
 
 import { ROOT, until } from "./support.js";
 
-const BINARY = process.env["ABIDE_BIN"];
+const BINARY = process.env["ABIDE_BIN"] || undefined;
 
 /** The programs of the README, by their file. */
 function programs(): [string, string][] {

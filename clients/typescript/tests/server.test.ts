@@ -19,7 +19,7 @@ import type { Attempt, ReportAnswer, Say } from "../dist/protocol.js";
 import { tokenHash } from "../dist/worker.js";
 import { until } from "./support.js";
 
-const BINARY = process.env["ABIDE_BIN"];
+const BINARY = process.env["ABIDE_BIN"] || undefined;
 
 /** A server with a store of its own, and its workers. */
 class Place {

@@ -3,7 +3,7 @@
 import { AbideError, quoted, RunFailed, terminal, UpdateRejected } from "../errors.js";
 import { plain } from "../jsons.js";
 import type { Executable, Link } from "../link.js";
-import { child, type Named, type StartOptions } from "../outcome.js";
+import { child, type Given, type Named, type StartOptions, type Typed } from "../outcome.js";
 import {
   type Attempt,
   type Entry,
@@ -90,7 +90,7 @@ export class TestEngine {
 
   /** Starts a run of the newest version. */
   start(workflow: string, input?: unknown, options?: StartOptions): TestRun;
-  start<I, R>(workflow: Exclude<Named<I, R>, string>, input: I, options?: StartOptions): TestRun<R>;
+  start<I, R>(workflow: Typed<I, R>, ...given: Given<I, StartOptions>): TestRun<R>;
   start(workflow: Named, input?: unknown, options: StartOptions = {}): TestRun<any> {
     return new TestRun(this, this.begin(child(workflow, input, options), undefined));
   }
