@@ -395,11 +395,11 @@ async fn policies_are_the_same_in_every_sdk() {
             ledger.push(known);
         }
         let script = json!([{"effect": {"name": "e", "policy": case["policy"]}, "as": "v", "catch": "v"}, {"return": {"$": "v"}}]);
-        let found = replayed(&json!({
+        let told = json!({
             "clock": "2026-11-16T12:00:10.000Z", "script": script, "ledger": ledger, "controls": [{"rule": "allow"}],
             "effects": {"e": {"value": "called"}},
-        }));
-        let found = found.await;
+        });
+        let found = replayed(&told).await;
         let rests = entry.is_some_and(|entry| entry["what"]["effect"]["retry_at"].is_string());
         let verb = if entry.is_none() { "begin" } else { "repeat" };
         let told = match (found["calls"].get(0), &found["outcome"]) {
