@@ -117,12 +117,18 @@ fn list_by_walking(root: &Path) -> Result<Vec<String>> {
             let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
             if !entry.file_type()?.is_dir() {
                 listed.push(path);
-            } else if path != "target" {
+            } else if !is_build_output(&path) {
                 folders.push(path);
             }
         }
     }
     Ok(listed)
+}
+
+/// Folders that git ignores, where there is no git to say so.
+fn is_build_output(path: &str) -> bool {
+    const IN_TYPESCRIPT: [&str; 3] = ["node_modules", "dist", "dist-tests"];
+    path == "target" || path.strip_prefix("clients/typescript/").is_some_and(|folder| IN_TYPESCRIPT.contains(&folder))
 }
 
 /// The line, counted from one, that a byte of the text is on.
@@ -169,6 +175,8 @@ mod tests {
         fs::write(root.join("crates/a/lib.rs"), "//! a").expect("the temporary folder is writable");
         fs::write(root.join("crates/a/picture.png"), b"\xff\xfe").expect("the temporary folder is writable");
         fs::write(root.join("target/debug/out.rs"), "").expect("the temporary folder is writable");
+        fs::create_dir_all(root.join("clients/typescript/node_modules/x")).expect("the temporary folder is writable");
+        fs::write(root.join("clients/typescript/node_modules/x/x.rs"), "").expect("the temporary folder is writable");
         let tree = Tree::load(&root).expect("a readable folder loads");
         fs::remove_dir_all(&root).expect("the temporary folder can be removed");
         assert_eq!(tree.texts().collect::<Vec<_>>(), [("crates/a/lib.rs", "//! a")]);

@@ -1,0 +1,161 @@
+/** Requests to one server, over connections that are kept. */
+
+import * as plainHttp from "node:http";
+import * as secureHttp from "node:https";
+
+import { AbideError, ConnectionFailed, describe } from "./errors.js";
+import { dumps, loads } from "./jsons.js";
+
+const BODY_BYTES_MAX = 256 * 1024 * 1024;
+const STALE = new Set(["ECONNRESET", "EPIPE"]);
+
+/** An address that is none. */
+export class BadUrl extends AbideError {}
+
+/** Whom to trust, and how to show who asks: as for `node:tls`. */
+export type TlsOptions = Pick<
+  secureHttp.AgentOptions,
+  "ca" | "cert" | "key" | "passphrase" | "servername" | "rejectUnauthorized"
+>;
+
+/** What a server answered. */
+export class Response {
+  constructor(
+    readonly status: number,
+    readonly headers: Readonly<Record<string, string | string[] | undefined>>,
+    readonly text: string,
+  ) {}
+
+  /** The body's value. */
+  json(): unknown {
+    if (this.text === "") return null;
+    try {
+      return loads(this.text);
+    } catch (error) {
+      throw new ConnectionFailed(`expected JSON, found ${describe(this.text)}`, { cause: error });
+    }
+  }
+
+  /** A header that is there once. */
+  header(name: string): string {
+    const found = this.headers[name];
+    return typeof found === "string" ? found : "";
+  }
+}
+
+/** How a request is sent. */
+export interface RequestOptions {
+  headers?: Record<string, string>;
+  /** How long the answer may take, in milliseconds. */
+  timeoutMs?: number;
+  /** Aborted when nobody waits for the answer any more. */
+  signal?: AbortSignal;
+}
+
+/** Requests to one server. */
+export class Http {
+  private readonly url: URL;
+  private readonly prefix: string;
+  private readonly agent: plainHttp.Agent;
+
+  constructor(
+    url: string,
+    private readonly token?: string,
+    tls: TlsOptions = {},
+  ) {
+    const found = URL.canParse(url) ? new URL(url) : undefined;
+    if (found === undefined || !["http:", "https:"].includes(found.protocol) || found.hostname === "") {
+      throw new BadUrl(`url: expected http://host:port or https://host:port, found ${describe(url)}`);
+    }
+    this.url = found;
+    this.prefix = found.pathname.replace(/\/+$/, "");
+    const kept = { keepAlive: true, maxFreeSockets: 16, scheduling: "lifo" } as const;
+    this.agent = found.protocol === "https:" ? new secureHttp.Agent({ ...kept, ...tls }) : new plainHttp.Agent(kept);
+  }
+
+  /**
+   * Sends a request and reads its answer.
+   *
+   * @throws {ConnectionFailed} there is no answer; the request may or may not have been carried out.
+   */
+  async request(method: string, path: string, body?: unknown, options: RequestOptions = {}): Promise<Response> {
+    const data = body === undefined ? undefined : Buffer.from(dumps(body));
+    for (;;) {
+      const sent = await this.send(method, path, data, options);
+      if (sent !== "stale") return sent;
+    }
+  }
+
+  /** Closes what is kept. */
+  close(): void {
+    this.agent.destroy();
+  }
+
+  private send(method: string, path: string, data: Buffer | undefined, options: RequestOptions): Promise<Response | "stale"> {
+    return new Promise((resolve, reject) => {
+      const { request } = this.url.protocol === "https:" ? secureHttp : plainHttp;
+      let asked: plainHttp.ClientRequest;
+      let answered = false;
+      const over = (settle: () => void) => {
+        clearTimeout(timer);
+        options.signal?.removeEventListener("abort", aborted);
+        settle();
+      };
+      const failed = (error: Error & { code?: string }, more = "") => {
+        // The server closed it while it was idle, and so has not seen the request: the next connection is tried.
+        if (!answered && asked?.reusedSocket && STALE.has(error.code ?? "")) return over(() => resolve("stale"));
+        const said = `${method} ${path} at ${this.url.host}: ${error.message || error.code || error.name}${more}`;
+        return over(() => reject(new ConnectionFailed(said, { cause: error })));
+      };
+      const timeoutMs = options.timeoutMs ?? 30_000;
+      const timer = setTimeout(() => {
+        over(() => reject(new ConnectionFailed(`${method} ${path}: no answer within ${timeoutMs / 1_000} s`)));
+        asked?.destroy();
+      }, timeoutMs);
+      const aborted = () => {
+        over(() => reject(new ConnectionFailed(`${method} ${path}: nobody waits for the answer any more`)));
+        asked?.destroy();
+      };
+      try {
+        asked = request(this.options(method, path, data, options));
+      } catch (error) {
+        return failed(error as Error);
+      }
+      if (options.signal?.aborted) return aborted();
+      options.signal?.addEventListener("abort", aborted, { once: true });
+      asked.on("error", failed);
+      asked.on("response", (answer) => {
+        answered = true;
+        read(answer).then((response) => over(() => resolve(response)), failed);
+      });
+      asked.end(data);
+    });
+  }
+
+  private options(
+    method: string,
+    path: string,
+    data: Buffer | undefined,
+    options: RequestOptions,
+  ): secureHttp.RequestOptions {
+    const headers: Record<string, string | number> = { Accept: "application/json", ...options.headers };
+    if (data !== undefined) headers["Content-Type"] = "application/json";
+    if (data !== undefined || !["GET", "DELETE"].includes(method)) headers["Content-Length"] = data?.length ?? 0;
+    if (this.token !== undefined) headers["Authorization"] = `Bearer ${this.token}`;
+    // An address in brackets is written without them where no URL is expected.
+    const hostname = this.url.hostname.replace(/^\[(.*)\]$/, "$1");
+    return { method, hostname, port: this.url.port, path: this.prefix + path, headers, agent: this.agent };
+  }
+}
+
+async function read(answer: plainHttp.IncomingMessage): Promise<Response> {
+  const parts: Buffer[] = [];
+  let size = 0;
+  for await (const part of answer as AsyncIterable<Buffer>) {
+    size += part.length;
+    if (size > BODY_BYTES_MAX) throw new RangeError(`the body of the answer has more than ${BODY_BYTES_MAX} bytes`);
+    parts.push(part);
+  }
+  if (!answer.complete) throw new Error("the answer was cut off");
+  return new Response(answer.statusCode ?? 0, answer.headers, Buffer.concat(parts).toString());
+}
