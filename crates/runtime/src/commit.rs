@@ -221,6 +221,7 @@ impl Shared {
             core.last_change = now;
             core.behind_since.get_or_insert(now);
             while let Some(batch) = core.durable.pop_front() {
+                self.tell_followers(&core, now, &batch);
                 // One that left meanwhile has told everybody, and what was appended is found by whoever opens it next.
                 if let Some(shard) = core.at(batch.shard).filter(|shard| shard.epoch() == batch.epoch) {
                     shard.durable(now, batch);
@@ -405,6 +406,7 @@ impl Shared {
         for waiter in waiters {
             let _ = waiter.send(Answer::Refused(Refusal::Closed { reason: reason.into() }));
         }
+        self.tail.close();
         self.attempt_ended.notify_waiters();
     }
 

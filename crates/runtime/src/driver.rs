@@ -31,6 +31,7 @@ use crate::intake;
 use crate::observer::Observer;
 use crate::program::Notifier;
 use crate::steps::Steps;
+use crate::tail::Tail;
 use crate::watchdog::{self, Role};
 use crate::writer::{self, Writer};
 
@@ -74,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) offset: AtomicI64,
     pub(crate) flush_runs: usize,
     flush_quiet: Duration,
-    entropy: Entropy,
+    pub(crate) entropy: Entropy,
     /// Whether there are no threads: whoever holds the crank turns it.
     pub(crate) by_hand: bool,
     pub(crate) damaged: Mutex<HashMap<RunId, String>>,
@@ -87,6 +88,8 @@ pub(crate) struct Shared {
     pub(crate) handle: Handle,
     /// Where the users' own transactions go, where they have connections of their own.
     pub(crate) pool: Option<Arc<dyn Any + Send + Sync>>,
+    /// Who follows what happens.
+    pub(crate) tail: Tail,
     /// Rings for the one that takes in what is asked by SQL.
     pub(crate) intake: OnceLock<abide_store::intake::Ring>,
 }
@@ -139,6 +142,7 @@ impl Shared {
             threads: Mutex::new(Vec::new()),
             handle,
             pool: store.pool(),
+            tail: Tail::default(),
             intake: OnceLock::new(),
             store: Mutex::new(store),
         });

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{ClaimId, Op, OpId, Refusal, ShardEpoch, ShardId, Slot};
+use abide_kernel::{ClaimId, Op, OpId, Refusal, RunId, ShardEpoch, ShardId, Slot, Str};
 use abide_store::Member;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,7 @@ use crate::core::{Core, Waiter};
 use crate::dispatch::tell;
 use crate::driver::{Engine, Shared};
 use crate::ring::reads;
+use crate::tail::Happened;
 use crate::wire::Mailbox;
 
 /// How letters travel. Sending never waits, and may be called under locks.
@@ -73,6 +74,23 @@ pub enum Letter {
     Took(Vec<(ShardId, ShardEpoch)>),
     /// These shards are free.
     Released(Vec<(ShardId, ShardEpoch)>),
+    /// Tell me what happens in your shards, for as long as a lease lasts.
+    Follow {
+        /// The number of the last letter about it that came.
+        heard: Option<u64>,
+    },
+    /// What happened in my shards.
+    Rows {
+        /// The letter's number among those about it.
+        number: u64,
+        /// What, by namespace.
+        rows: Vec<(Str, Happened)>,
+    },
+    /// A run of mine has something to show that is in no row.
+    Moved {
+        /// The run.
+        run: RunId,
+    },
     /// An attempt of yours is told what became of an entry of its ledger.
     Told {
         /// The attempt.
@@ -112,7 +130,15 @@ impl Shared {
             Letter::Mail(mail) => core.mail_came(from, mail),
             Letter::Fetched(mail) => core.mail_fetched(&mail),
             Letter::Joined => core.another_joined(now),
-            Letter::Took(shards) => core.others_took(now, from, &shards, &mut replies),
+            Letter::Took(shards) => {
+                core.others_took(now, from, &shards, &mut replies);
+                // Whoever had them may have died before it told what happened there.
+                self.tell_anew(&core);
+                self.follow_others(&core);
+            }
+            Letter::Follow { heard } => self.followed_by(&core, now, &from.process, heard),
+            Letter::Moved { run } => self.heard_of_move(run),
+            Letter::Rows { number, rows } => self.heard_of(&from.process, number, rows),
             Letter::Released(shards) => core.others_released(now, &shards),
             Letter::Told { claim, id, op } => {
                 if let Some(executing) = core.executing.get(&claim) {

@@ -69,6 +69,7 @@ impl Shared {
             let runs_away = !first && drift.unsigned_abs() > ring.lease_ms / 4;
             let mut told = Vec::new();
             core.let_go(now, runs_away, &mut told);
+            self.follow_others(&core);
             let served: Vec<ShardId> = core.served().map(Shard::id).collect();
             core.mail_waits(&served);
             let planned = core.ring.as_ref().map(|ring| ring.plan(&served)).unwrap_or_default();
@@ -142,6 +143,7 @@ impl Shared {
         let sent: Vec<u64> = shard.sent().to_vec();
         core.desk.join(&mut shard);
         core.shards[usize::from(id.0)] = Some(shard);
+        self.tell_anew(&core);
         self.give_back_undelivered(&mut core, id);
         let map = core.map;
         if let Some(ring) = &mut core.ring {

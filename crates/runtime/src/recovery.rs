@@ -48,6 +48,7 @@ impl Shared {
             core.desk.join(&mut shard);
             core.shards[usize::from(id.0)] = Some(shard);
         }
+        self.tell_anew(core);
         for id in core.map.all() {
             self.give_back_undelivered(core, id);
         }
