@@ -111,6 +111,12 @@ fn parameters(route: &Route, shapes: &mut SchemaGenerator) -> Vec<Value> {
             "description": "A UUID of version 7, or req_<32 hex digits>: a second request with it gets the answer of the first.",
         }));
     }
+    if !route.events.is_empty() {
+        all.push(json!({
+            "name": "Last-Event-ID", "in": "header", "required": false, "schema": {"type": "string"},
+            "description": "The id of the last event that came: what follows it is told.",
+        }));
+    }
     all
 }
 
@@ -119,6 +125,10 @@ fn responses(route: &Route, shapes: &mut SchemaGenerator) -> Value {
     let mut good = json!({"description": route.summary});
     if let Some(answer) = route.answer {
         good["content"] = json!({"application/json": {"schema": answer(shapes)}});
+    } else if !route.events.is_empty() {
+        let events = route.events.iter().map(|(name, shape)| ((*name).to_owned(), json!(shape(shapes))));
+        let events: Map<String, Value> = events.collect();
+        good["content"] = json!({"text/event-stream": {"schema": {"type": "string"}, "x-abide-events": events}});
     } else if route.status == 200 && route.operation == crate::Operation::Metrics {
         good["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
     } else if route.status == 200 {

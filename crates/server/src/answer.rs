@@ -95,6 +95,14 @@ fn made(status: StatusCode, content_type: &'static str, bytes: Vec<u8>) -> Respo
     response
 }
 
+/// Events, as they come. Nobody on the way may hold them back.
+pub(crate) fn streamed(body: Body) -> Response<Body> {
+    let mut response = made(StatusCode::OK, "text/event-stream", Vec::new());
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    *response.body_mut() = body;
+    response
+}
+
 impl Refused {
     /// As it is sent.
     pub(crate) fn response(self) -> Response<Body> {

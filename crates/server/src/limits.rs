@@ -33,3 +33,9 @@ pub(crate) const TOKEN_TRUSTED: Duration = Duration::from_secs(5);
 pub(crate) const TOKENS_MAX: usize = 10_000;
 /// How far ahead the clock of a client may be that made an idempotency key.
 pub(crate) const KEY_AHEAD_MS_MAX: u64 = 10 * 60 * 1_000;
+/// After how long without an event a stream says that it is alive, so that nobody on the way takes it for dead.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// What is read of a journal for a stream before it is sent; a row that is larger is sent alone.
+pub(crate) const CHUNK_BYTES_MAX: usize = 256 * 1024;
+/// Events of a namespace that are sent together.
+pub(crate) const CHUNK_EVENTS_MAX: usize = 256;

@@ -109,6 +109,7 @@ async fn carry_out(shared: &Shared, route: &Route, path: Parameters, request: Re
         principal: principal.unwrap_or_default(),
         path,
         query,
+        last_event: last_event(route, &parts.headers),
         body,
         key,
     };
@@ -161,6 +162,12 @@ fn key(route: &Route, headers: &HeaderMap, now: abide_kernel::Timestamp) -> Resu
         return Err(problem.but("a key made by now", made.to_string()).into());
     }
     Ok(Some(key))
+}
+
+/// The last event that a reader got, where the route answers with events. What is no text is no id of ours.
+fn last_event(route: &Route, headers: &HeaderMap) -> Option<String> {
+    let header = headers.get("last-event-id").filter(|_| !route.events.is_empty())?;
+    Some(String::from_utf8_lossy(header.as_bytes()).into_owned())
 }
 
 /// The body, if it is one that the route takes.

@@ -23,6 +23,9 @@ fn filled(route: &Route, namespace: &str) -> String {
 }
 
 async fn knock(caller: &Caller<'_>, route: &Route, path: &str, body: Option<String>) -> Heard {
+    // A stream would last.
+    let path =
+        &if route.events.is_empty() || path.contains('?') { path.to_owned() } else { format!("{path}?for_ms=0") };
     let method = route.method.name().parse().unwrap();
     caller.send(method, path, &[("content-type", "application/json")], body).await
 }

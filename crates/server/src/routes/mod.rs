@@ -11,6 +11,7 @@ mod result;
 mod run;
 mod signal;
 mod start;
+mod tail;
 mod token;
 mod update;
 mod worker;
@@ -32,6 +33,7 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::RunEffects => effect::of_run(call).await,
         Do::RunState => journal::state(call).await,
         Do::RunResult => result::wait(call).await,
+        Do::RunEvents => tail::run(call).await,
         Do::RunSignal => signal::send(call).await,
         Do::RunUpdate => update::ask(call).await,
         Do::RunCancel => cancel::cancel(call).await,
@@ -56,6 +58,7 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::WorkerClaim => worker::claim(call).await,
         Do::WorkerReport => worker::report(call).await,
         Do::WorkerList => worker::list(&call),
+        Do::EventList => tail::namespace(call).await,
         Do::WorkflowList => node::workflows(&call),
         Do::NodeList => node::list(call).await,
         Do::TokenList => token::list(call).await,

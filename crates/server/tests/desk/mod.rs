@@ -156,6 +156,18 @@ impl Caller<'_> {
         self.send(Method::POST, path, &headers, Some(body.to_string())).await
     }
 
+    /// Follows what is told at a path, behind an event if one is named.
+    pub async fn follow(&self, path: &str, after: Option<&str>) -> Events {
+        let mut request = self.desk.http.get(self.desk.url(path)).bearer_auth(self.token.as_deref().unwrap());
+        if let Some(after) = after {
+            request = request.header("last-event-id", after);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Events { response, text: String::new() }
+    }
+
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<String>) -> Heard {
         let mut request = self.desk.http.request(method.clone(), self.desk.url(path));
         for (name, value) in headers {
@@ -212,4 +224,59 @@ fn fits(route: &Route, path: &str) -> bool {
 async fn heard(response: Response) -> Heard {
     let kind = response.headers().get("content-type").map_or("", |kind| kind.to_str().unwrap()).to_owned();
     Heard { status: response.status().as_u16(), kind, text: response.text().await.unwrap() }
+}
+
+/// A stream of events.
+pub struct Events {
+    response: Response,
+    text: String,
+}
+
+/// An event of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub id: Option<String>,
+    pub name: String,
+    pub data: Value,
+}
+
+impl Events {
+    /// The next event; none at the end.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let event = read(event);
+                self.text = rest.to_owned();
+                if event.is_some() {
+                    return event;
+                }
+                continue;
+            }
+            let piece = tokio::time::timeout(Duration::from_secs(20), self.response.chunk()).await.unwrap().unwrap();
+            let Some(piece) = piece else {
+                assert_eq!(self.text, "", "the stream ends in the middle of an event");
+                return None;
+            };
+            self.text += std::str::from_utf8(&piece).unwrap();
+        }
+    }
+
+    /// All events up to the end.
+    pub async fn rest(mut self) -> Vec<Event> {
+        let mut all = Vec::new();
+        while let Some(event) = self.next().await {
+            all.push(event);
+        }
+        all
+    }
+}
+
+/// An event as it was sent, unless it only says that the stream is alive.
+fn read(text: &str) -> Option<Event> {
+    let field = |name: &str| -> Vec<&str> {
+        text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect()
+    };
+    let name = field("event").first()?.to_string();
+    let data = serde_json::from_str(&field("data").join("\n")).unwrap();
+    Some(Event { id: field("id").first().map(ToString::to_string), name, data })
 }
