@@ -19,6 +19,7 @@ pub enum Operation {
     RunState,
     RunResult,
     RunEvents,
+    RunProgress,
     RunSignal,
     RunUpdate,
     RunCancel,

@@ -4,9 +4,9 @@
 use crate::limits::ROWS_MAX;
 use crate::{
     Assign, Boundary, BoundaryPage, Cancel, ClaimWork, Claims, CreateToken, CreatedToken, Decide, EffectPage, Effects,
-    Ending, Explanation, Following, Happened, Health, Journal, JournalRow, Letters, Method, Nodes, Operation, Reach,
-    Ready, Recorded, Reported, Reports, Reset, Resolve, Route, Run, RunPage, Scope, Signal, Signalled, Start,
-    StartMany, Started, StartedMany, State, Tokens, Update, Updated, Workers, Workflows,
+    Ending, Explanation, Following, Happened, Health, Journal, JournalRow, Letters, Method, Nodes, Operation, Progress,
+    ProgressPage, Reach, Ready, Recorded, Reported, Reports, Reset, Resolve, Route, Run, RunPage, Scope, Signal,
+    Signalled, Start, StartMany, Started, StartedMany, State, Tokens, Update, Updated, Workers, Workflows,
 };
 
 /// What may be wrong with any command about a run.
@@ -78,6 +78,11 @@ fn runs() -> Vec<Route> {
             .number("rev", 0, u64::MAX, "at this revision; the last if absent")
             .answers::<State>()
             .problems(&["not_found", "invalid", "corrupt"]),
+        read(Do::RunProgress, "/runs/{run}/progress")
+            .says("Show what the steps of a run say of their progress")
+            .number("after", 0, u64::MAX, "only what was said after this number; all that is kept if absent")
+            .answers::<ProgressPage>()
+            .problems(LOOK),
         read(Do::RunResult, "/runs/{run}/result")
             .says("Wait for the end of a run")
             .number(
@@ -104,6 +109,7 @@ fn tails() -> Vec<Route> {
             .says("Follow a run to its end: each row of its journal, as it becomes true")
             .number("after", 0, u64::MAX, "only what comes after this revision; Last-Event-ID goes before it")
             .tells::<JournalRow>("row")
+            .tells::<Progress>("progress")
             .tells::<Ending>("end")
             .tells::<Reset>("reset")
             .problems(&["not_found", "invalid", "corrupt"]),

@@ -34,6 +34,7 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::RunState => journal::state(call).await,
         Do::RunResult => result::wait(call).await,
         Do::RunEvents => tail::run(call).await,
+        Do::RunProgress => run::progress(call).await,
         Do::RunSignal => signal::send(call).await,
         Do::RunUpdate => update::ask(call).await,
         Do::RunCancel => cancel::cancel(call).await,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use abide_kernel::{Refusal, RunId, Str};
-use abide_protocol::{Following, Happened, Instant, JournalRow, Reset, ResetReason};
+use abide_protocol::{Following, Happened, Instant, JournalRow, Progress, Reset, ResetReason};
 use abide_runtime::{Cursor, RunMoves, Taken};
 use axum::body::{Body, Bytes};
 use axum::http::Response;
@@ -104,6 +104,8 @@ struct RunTail {
     moves: RunMoves,
     /// The last revision that was told.
     told: u64,
+    /// The last thing that a step said and that was told.
+    said: u64,
     /// Whether a reader comes back, so that it must hear of what is missing.
     resumes: bool,
 }
@@ -122,7 +124,7 @@ pub(crate) async fn run(call: Call) -> Answered {
             rev.ok_or_else(|| invalid(format!("a revision from 0 to {}", run.rev.0), text))?
         }
     };
-    let tail = RunTail { stream: Stream::new(call), run: id, moves, told, resumes: told > 0 };
+    let tail = RunTail { stream: Stream::new(call), run: id, moves, told, said: 0, resumes: told > 0 };
     Ok(sent(tail))
 }
 
@@ -166,6 +168,11 @@ impl RunTail {
                 event(&mut text, Some(&row.rev.to_string()), "row", &row)?;
             }
         }
+        // Without an id: a reader goes on behind rows, and is told again what is kept of the rest.
+        for said in run.progress.iter().flat_map(|progress| progress.after(self.said)) {
+            event(&mut text, None, "progress", &Progress::from(said))?;
+        }
+        self.said = self.said.max(run.progress.as_ref().map_or(0, |progress| progress.last()));
         if run.end.is_some() && run.rev.0 <= self.told {
             // It may have begun anew between the two looks.
             let run = self.stream.call.find(self.run).await?;
