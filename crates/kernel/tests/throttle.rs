@@ -235,6 +235,9 @@ fn rules_change_while_attempts_execute() {
     for shards in [1, 4] {
         let mut world = world(shards, vec![cap(queue("mail"), 3)]);
         let runs = start_all(&mut world, 6, &mail());
+        world.go_by(vec![cap(scope.clone(), 0)]);
+        assert_eq!(world.claim("w1", 3), 0, "also when nothing of it ever began");
+        world.go_by(vec![cap(queue("mail"), 3)]);
         assert_eq!(world.claim("w1", 3), 3);
         start_all(&mut world, 2, &flow());
         let elsewhere = Scope::QueueOf { namespace: "elsewhere".into(), queue: "mail".into() };

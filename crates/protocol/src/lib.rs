@@ -4,7 +4,9 @@
 //! Whatever a client sends is refused if it says something unknown; whatever it gets may say more in a later release of
 //! the same version. Nothing here does I/O.
 
+mod audit;
 mod boundary;
+mod bounds;
 mod code;
 mod dead_letter;
 mod effect;
@@ -18,6 +20,7 @@ pub mod openapi;
 mod outcome;
 mod problem;
 mod progress;
+mod queue;
 mod result;
 mod route;
 mod routes;
@@ -32,7 +35,9 @@ mod update;
 mod worker;
 mod workflow;
 
+pub use audit::{Audit, Change};
 pub use boundary::{Assign, Boundary, BoundaryEvent, BoundaryPage, Decide, Decision};
+pub use bounds::Bounds;
 pub use code::{CODES, Code};
 pub use dead_letter::{Letter, Letters};
 pub use effect::{Effect, EffectPage, Effects, How, Resolve, RunEffect};
@@ -44,6 +49,7 @@ pub use node::{Health, Node, Nodes, Ready};
 pub use outcome::{Join, Moment, Outcome};
 pub use problem::Problem;
 pub use progress::{Progress, ProgressPage, latest as latest_progress};
+pub use queue::{Queue, QueueHeld, QueueLimits, QueueRate, Queues};
 pub use result::{Ending, Recorded};
 pub use route::{Method, Operation, Query, QueryKind, Reach, Route};
 pub use routes::routes;

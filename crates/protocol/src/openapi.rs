@@ -60,8 +60,9 @@ fn operation(route: &Route, shapes: &mut SchemaGenerator) -> Value {
     described
 }
 
-/// `RunStart` as `run_start`.
-fn operation_id(route: &Route) -> String {
+/// The name of what a route does: `RunStart` as `run_start`.
+#[must_use]
+pub fn operation_id(route: &Route) -> String {
     let mut id = String::new();
     for letter in format!("{:?}", route.operation).chars() {
         if letter.is_ascii_uppercase() && !id.is_empty() {
@@ -163,9 +164,19 @@ fn header(status: u16) -> Option<(&'static str, &'static str)> {
 /// Every problem that a route may answer with, by its status.
 #[must_use]
 pub fn problems(route: &Route) -> Vec<&'static Code> {
-    let mut names: Vec<&str> = vec!["internal", "bad_host", "bad_query", "too_large", "malformed", "request_timeout"];
+    let mut names: Vec<&str> =
+        vec!["internal", "too_many_connections", "bad_host", "bad_query", "too_large", "malformed", "request_timeout"];
     if route.reach != Reach::Open {
-        names.extend(["unauthenticated", "forbidden", "busy", "corrupt", "unknown", "closed", "store_unavailable"]);
+        names.extend([
+            "unauthenticated",
+            "forbidden",
+            "rate_limited",
+            "busy",
+            "corrupt",
+            "unknown",
+            "closed",
+            "store_unavailable",
+        ]);
     }
     if route.operation == crate::Operation::Ready {
         names.push("closed");

@@ -45,11 +45,17 @@ pub enum Operation {
     WorkerReport,
     WorkerList,
     EventList,
+    QueueList,
+    QueuePause,
+    QueueResume,
+    QueueLimit,
     WorkflowList,
     NodeList,
     TokenList,
     TokenCreate,
     TokenRevoke,
+    AuditList,
+    Limits,
     Metrics,
     Health,
     Ready,
@@ -62,6 +68,7 @@ pub enum Operation {
 pub enum Method {
     Get,
     Post,
+    Put,
     Delete,
 }
 
@@ -72,6 +79,7 @@ impl Method {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Put => "PUT",
             Self::Delete => "DELETE",
         }
     }

@@ -1,12 +1,13 @@
 //! The routes: one table says of each what it needs, takes and answers. The server, the OpenAPI document and the tests
 //! are made from it.
 
-use crate::limits::ROWS_MAX;
+use crate::limits::{PAGE_MAX, ROWS_MAX};
 use crate::{
-    Assign, Boundary, BoundaryPage, Cancel, ClaimWork, Claims, CreateToken, CreatedToken, Decide, EffectPage, Effects,
-    Ending, Explanation, Following, Happened, Health, Journal, JournalRow, Letters, Method, Nodes, Operation, Progress,
-    ProgressPage, Reach, Ready, Recorded, Reported, Reports, Reset, Resolve, Route, Run, RunPage, Scope, Signal,
-    Signalled, Start, StartMany, Started, StartedMany, State, Tokens, Update, Updated, Workers, Workflows,
+    Assign, Audit, Boundary, BoundaryPage, Bounds, Cancel, ClaimWork, Claims, CreateToken, CreatedToken, Decide,
+    EffectPage, Effects, Ending, Explanation, Following, Happened, Health, Journal, JournalRow, Letters, Method, Nodes,
+    Operation, Progress, ProgressPage, QueueHeld, QueueLimits, Queues, Reach, Ready, Recorded, Reported, Reports,
+    Reset, Resolve, Route, Run, RunPage, Scope, Signal, Signalled, Start, StartMany, Started, StartedMany, State,
+    Tokens, Update, Updated, Workers, Workflows,
 };
 
 /// What may be wrong with any command about a run.
@@ -28,7 +29,8 @@ const LOOK: &[&str] = &["not_found", "corrupt"];
 /// Every route.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [runs(), tails(), asks(), effects(), approvals(), tasks(), dead_letters(), workers(), store(), server()].concat()
+    [runs(), tails(), asks(), effects(), approvals(), tasks(), dead_letters(), workers(), queues(), store(), server()]
+        .concat()
 }
 
 fn runs() -> Vec<Route> {
@@ -297,6 +299,23 @@ fn workers() -> Vec<Route> {
     ]
 }
 
+fn queues() -> Vec<Route> {
+    use Operation as Do;
+    let change = |operation, method, path| {
+        Route::within(operation, method, path, Scope::Operate).answers::<QueueHeld>().problems(&["invalid"])
+    };
+    vec![
+        Route::within(Do::QueueList, Method::Get, "/queues", Scope::Read)
+            .says("List queues: how much waits in them, and what holds for them")
+            .answers::<Queues>(),
+        change(Do::QueuePause, Method::Post, "/queues/{queue}/pause").says("Let nothing of a queue begin"),
+        change(Do::QueueResume, Method::Post, "/queues/{queue}/resume").says("Let a queue that was paused go on"),
+        change(Do::QueueLimit, Method::Put, "/queues/{queue}/limits")
+            .says("Say what a queue may do at most, in place of what was said before")
+            .takes::<QueueLimits>(),
+    ]
+}
+
 fn store() -> Vec<Route> {
     use Method::{Delete, Get, Post};
     use Operation as Do;
@@ -321,6 +340,14 @@ fn store() -> Vec<Route> {
             .says("End a token at once")
             .status(204)
             .problems(&["not_found"]),
+        Route::over(Do::AuditList, Get, "/audit", Reach::Everywhere, Scope::Admin)
+            .says("List who changed what, newest first")
+            .number("limit", 1, PAGE_MAX, "at most so many changes; 50 if absent")
+            .text("before", "only changes older than this one: what the page before has as next")
+            .answers::<Audit>(),
+        Route::over(Do::Limits, Get, "/limits", Reach::Anywhere, Scope::Read)
+            .says("Show what this server takes at most")
+            .answers::<Bounds>(),
     ]
 }
 

@@ -69,6 +69,7 @@ impl Shared {
         hints: &mut Vec<Hint>,
     ) -> Turn {
         let renewed = self.renew_if_due(store);
+        self.read_rules_if_told();
         if self.append_gathered(store, flush_now, releasing, hints) || renewed { Turn::Worked } else { Turn::Idle }
     }
 

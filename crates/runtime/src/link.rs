@@ -2,6 +2,7 @@
 //! must come through is said again until it is answered.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{ClaimId, Op, OpId, Refusal, RunId, ShardEpoch, ShardId, Slot, Str};
@@ -86,6 +87,8 @@ pub enum Letter {
         /// What, by namespace.
         rows: Vec<(Str, Happened)>,
     },
+    /// What holds for queues has changed.
+    Rules,
     /// A run of mine has something to show that is in no row.
     Moved {
         /// The run.
@@ -137,6 +140,7 @@ impl Shared {
                 self.follow_others(&core);
             }
             Letter::Follow { heard } => self.followed_by(&core, now, &from.process, heard),
+            Letter::Rules => self.rules_changed.store(true, Ordering::Release),
             Letter::Moved { run } => self.heard_of_move(run),
             Letter::Rows { number, rows } => self.heard_of(&from.process, number, rows),
             Letter::Released(shards) => core.others_released(now, &shards),

@@ -119,7 +119,7 @@ impl Shared {
             consumed: opened.consumed,
             notify: self.notifier.is_some(),
             windows: Windows::default(),
-            rules: self.limits.clone(),
+            rules: self.rules.lock().clone(),
             definition_wait_ms: millis(self.definition_wait),
         };
         let mut shard = Shard::new(config, now);

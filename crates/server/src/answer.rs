@@ -10,6 +10,8 @@ use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AU
 use axum::http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
+use crate::audit::Coded;
+
 /// A request that was not carried out.
 #[derive(Debug)]
 pub(crate) struct Refused(pub(crate) Box<Problem>);
@@ -109,6 +111,7 @@ impl Refused {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = serde_json::to_vec(&self.0).unwrap_or_default();
         let mut response = made(status, Problem::MEDIA_TYPE, text);
+        response.extensions_mut().insert(Coded(self.0.code));
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

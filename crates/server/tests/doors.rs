@@ -19,6 +19,7 @@ fn filled(route: &Route, namespace: &str) -> String {
         .replace("{run}", run)
         .replace("{boundary}", "manual_0193f2c4a1b2000000000000000000aa.1")
         .replace("{letter}", "letter_1")
+        .replace("{queue}", "mail")
         .replace("{token}", "0193f2c4a1b20000")
 }
 

@@ -570,6 +570,7 @@ fn seen(witness: &Witness, letter: &Letter) {
         | Letter::Fetched(_)
         | Letter::Follow { .. }
         | Letter::Moved { .. }
+        | Letter::Rules
         | Letter::Rows { .. } => {}
     }
 }

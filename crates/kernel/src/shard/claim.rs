@@ -91,6 +91,8 @@ impl Shard {
     pub fn go_by(&mut self, rules: &Rules) {
         self.config.rules = rules.clone();
         self.tally = Tally::new(rules.clone());
+        // Also lanes of which nothing executes go by them.
+        self.tally.learn(&self.ready);
         let places = self.runs.values().flat_map(|resident| &resident.places);
         for place in places {
             if let Place::Running(lane) = place {

@@ -1,5 +1,6 @@
 //! What each operation does: one file per verb or noun.
 
+mod audit;
 mod cancel;
 mod dead_letter;
 mod effect;
@@ -7,6 +8,7 @@ mod journal;
 mod metrics;
 mod node;
 mod people;
+mod queue;
 mod result;
 mod run;
 mod signal;
@@ -60,11 +62,17 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::WorkerReport => worker::report(call).await,
         Do::WorkerList => worker::list(&call),
         Do::EventList => tail::namespace(call).await,
+        Do::QueueList => queue::list(call).await,
+        Do::QueuePause => queue::pause(call).await,
+        Do::QueueResume => queue::resume(call).await,
+        Do::QueueLimit => queue::limit(call).await,
         Do::WorkflowList => node::workflows(&call),
         Do::NodeList => node::list(call).await,
         Do::TokenList => token::list(call).await,
         Do::TokenCreate => token::create(call).await,
         Do::TokenRevoke => token::revoke(call).await,
+        Do::AuditList => audit::list(call).await,
+        Do::Limits => audit::limits(&call),
         Do::Metrics => metrics::count(call).await,
         Do::Health => node::health(),
         Do::Ready => node::ready(&call),

@@ -86,7 +86,10 @@ impl Desk {
     }
 
     pub async fn over(engine: Engine, how: impl FnOnce(Server) -> Server) -> Self {
-        let mut limits = Limits::default();
+        Self::within(engine, Limits::default(), how).await
+    }
+
+    pub async fn within(engine: Engine, mut limits: Limits, how: impl FnOnce(Server) -> Server) -> Self {
         limits.body_bytes_max = BODY_BYTES_MAX;
         let server = how(Server::new(engine.runtime()).limits(limits));
         let server = server.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
@@ -144,6 +147,10 @@ pub struct Caller<'a> {
 impl Caller<'_> {
     pub async fn get(&self, path: &str) -> Heard {
         self.send(Method::GET, path, &[], None).await
+    }
+
+    pub async fn put(&self, path: &str, body: Value) -> Heard {
+        self.send(Method::PUT, path, &[("content-type", "application/json")], Some(body.to_string())).await
     }
 
     pub async fn post(&self, path: &str, body: Value) -> Heard {
