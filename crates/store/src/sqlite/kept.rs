@@ -44,8 +44,8 @@ pub(super) fn read(connection: &Connection, kind: &str, before: Option<&str>, mo
 pub(super) fn check(connection: &Connection) -> Result<(), Fault> {
     let doing = |error| fault("reading what a server wrote down", error);
     let mut statement = connection.prepare("SELECT kind, id, body, checksum FROM kept").map_err(doing)?;
-    let rows = statement.query_map([], kept).map_err(doing)?;
-    rows.map(|row| row.map_err(doing)?.map(drop)).collect()
+    let mut rows = statement.query_map([], kept).map_err(doing)?;
+    rows.try_for_each(|row| row.map_err(doing)?.map(drop))
 }
 
 fn kept(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Kept, Fault>> {
