@@ -18,17 +18,19 @@ struct Served {
 
 impl Served {
     fn begin(store: &str, node: &str) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_abide"))
+        let child = Command::new(env!("CARGO_BIN_EXE_abide"))
             .args(["serve", "--json", "--no-auth", "--listen", "127.0.0.1:0", "--node", node])
             .env("ABIDE_STORE", store)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        let mut served = Self { child, url: String::new() };
         let mut text = String::new();
-        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        for line in BufReader::new(served.child.stdout.take().unwrap()).lines() {
             text.push_str(&line.unwrap());
             if let Ok(said) = serde_json::from_str::<Value>(&text) {
-                return Self { child, url: said["url"].as_str().unwrap().to_owned() };
+                said["url"].as_str().unwrap().clone_into(&mut served.url);
+                return served;
             }
         }
         panic!("it ended before it listened: {text}");

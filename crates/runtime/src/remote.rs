@@ -39,7 +39,9 @@ pub struct Work {
 /// The hash of the token that a worker's command carries.
 fn token(command: &Command) -> Option<TokenHash> {
     match command {
-        Command::Heartbeat { token, .. } | Command::GiveBack { token, .. } => Some(*token),
+        Command::Heartbeat { token, .. } | Command::Progress { token, .. } | Command::GiveBack { token, .. } => {
+            Some(*token)
+        }
         Command::Complete { completing, .. } => Some(completing.token),
         Command::Fail { failing, .. } => Some(failing.token),
         Command::Record { recording, .. } => Some(recording.token),

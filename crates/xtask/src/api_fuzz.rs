@@ -144,7 +144,7 @@ async fn populate(url: &str, token: &str) -> Result<(Engine, Vec<RunId>)> {
         match how.as_str() {
             "signal" => drop(ctx.signal::<Value>("go").await?),
             "approval" => drop(ctx.approval("release").payload(&how).await?),
-            "task" => drop(ctx.task::<Value, _>("do it", &how).await?),
+            "task" => drop(ctx.task::<Value>("do it", &how).await?),
             _ => {}
         }
         Ok::<_, Failure>(how)

@@ -9,6 +9,7 @@ use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
+use abide_kernel::transition::progress::Progressing;
 use abide_kernel::transition::record;
 use abide_kernel::{ClaimId, Claimant, Fingerprint, Refusal, Slot, TokenHash, mix};
 use abide_protocol::limits::{CLAIMS_MAX, ENTRIES_ALL_MAX, ENTRIES_MAX, OFFERED_MAX, REPORTS_MAX};
@@ -198,6 +199,10 @@ fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Comma
     }
     let command = match say {
         Say::Heartbeat {} => Command::Heartbeat { claim, token },
+        Say::Progress { name, value } => {
+            let progressing = Box::new(Progressing { name: name.into(), value });
+            Command::Progress { claim, token, progressing }
+        }
         Say::GiveBack {} => Command::GiveBack { claim, token },
         Say::Record { entries: written } => {
             let recording = record::Recording { claim: number, token, entries: entries(call, written)? };
@@ -236,7 +241,7 @@ fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Comma
 fn written(say: &Say) -> &[Entry] {
     match say {
         Say::Record { entries } | Say::Complete { entries, .. } | Say::Fail { entries, .. } => entries,
-        Say::Heartbeat {} | Say::GiveBack {} | Say::StartChild { .. } => &[],
+        Say::Heartbeat {} | Say::Progress { .. } | Say::GiveBack {} | Say::StartChild { .. } => &[],
     }
 }
 
