@@ -92,6 +92,8 @@ impl Service {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
+    /// What an engine in another process says, by its code.
+    Told(Str),
     /// It has ended.
     Ended(Status),
     /// A worker executes it.
@@ -135,8 +137,9 @@ pub enum Reason {
 impl Reason {
     /// The stable word for the reason.
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> &str {
         match self {
+            Self::Told(code) => code,
             Self::Ended(_) => "ended",
             Self::Executing(_) => "executing",
             Self::NoWorker(Service::OtherVersions(_)) => "no_worker_version",

@@ -20,6 +20,9 @@ pub struct Journal {
 pub struct JournalRow {
     /// The run's revision after it.
     pub rev: u64,
+    /// Its position in the log of the run's shard.
+    #[serde(default)]
+    pub seq: u64,
     /// When.
     pub at: Instant,
     /// The facts, in the published format of the journal.

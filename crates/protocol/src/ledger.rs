@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use abide_kernel as kernel;
 use abide_kernel::transition::{manual, record};
-use abide_kernel::{ManualKind, Payload, Policy, RunId};
+use abide_kernel::{Choice, ManualKind, OnTimeout, Payload, Policy, RunId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -235,6 +235,9 @@ pub enum Entry {
         /// Why it says no.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rejected: Option<Error>,
+        /// Set when the code never got it, because it could not read it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        unread: bool,
     },
     /// The step publishes a state, for those who look at the run from outside.
     Publish {
@@ -313,7 +316,27 @@ pub enum Wanted {
         /// Until when.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Moment>,
+        /// What counts as decided when that has come; without it the wait ends without a decision.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        otherwise: Option<Otherwise>,
     },
+}
+
+/// What counts as decided when the time is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Otherwise {
+    /// What.
+    #[schemars(with = "crate::shape::Chosen")]
+    pub choice: Choice,
+    /// What comes with it.
+    #[serde(default)]
+    #[schemars(with = "serde_json::Value")]
+    pub payload: Payload,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl Entry {
@@ -339,13 +362,13 @@ impl Entry {
             Self::See { op } => To::See { op },
             Self::Withdraw { op } => To::Withdraw { op },
             Self::WaitAgain { op } => To::WaitAgain { op },
-            Self::Answer { op, value, rejected } => {
+            Self::Answer { op, value, rejected, unread } => {
                 let reply = match (value, rejected) {
                     (Some(_), Some(_)) => return Err("answer: expected a value or a rejection, found both".into()),
                     (value, None) => kernel::Reply::Value(value.unwrap_or_default()),
                     (None, Some(error)) => kernel::Reply::Rejected(Arc::new(error.into())),
                 };
-                To::Answer { op, reply, unread: false }
+                To::Answer { op, reply, unread }
             }
             Self::Publish { state } => To::Publish { state },
         })
@@ -364,13 +387,17 @@ impl Wanted {
             Self::Update { name, deadline } => To::Update { name: name.into(), deadline: deadline.map(Into::into) },
             Self::Child { start } => To::Child(Box::new(spec(*start))),
             Self::Patch { at } => To::Patch { at: at.0 },
-            Self::Manual { kind, payload, roles, assignee, deadline } => {
+            Self::Manual { kind, payload, roles, assignee, deadline, otherwise } => {
                 let asking = manual::Asking {
                     payload,
                     roles: roles.into_iter().map(Into::into).collect(),
                     assignee: assignee.map(Into::into),
                     deadline: deadline.map(Into::into),
-                    ..manual::Asking::new(kind)
+                    on_timeout: otherwise.map_or(OnTimeout::Elapse, |otherwise| OnTimeout::Decide {
+                        choice: otherwise.choice,
+                        payload: otherwise.payload,
+                    }),
+                    kind,
                 };
                 To::Manual(Box::new(asking))
             }

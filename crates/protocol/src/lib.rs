@@ -4,6 +4,7 @@
 //! Whatever a client sends is refused if it says something unknown; whatever it gets may say more in a later release of
 //! the same version. Nothing here does I/O.
 
+mod attempt;
 mod audit;
 mod boundary;
 mod bounds;
@@ -28,6 +29,7 @@ mod run;
 mod scope;
 mod shape;
 mod signal;
+mod speak;
 mod start;
 mod tail;
 mod token;
@@ -44,7 +46,7 @@ pub use effect::{Effect, EffectPage, Effects, How, Resolve, RunEffect};
 pub use idempotency::{BadKey, IdempotencyKey};
 pub use instant::Instant;
 pub use journal::{Journal, JournalRow};
-pub use ledger::{Elapsed, Entered, Entry, EntryEnd, LedgerEntry, Wanted};
+pub use ledger::{Elapsed, Entered, Entry, EntryEnd, LedgerEntry, Otherwise, Wanted};
 pub use node::{Health, Node, Nodes, Ready};
 pub use outcome::{Join, Moment, Outcome};
 pub use problem::Problem;

@@ -57,6 +57,9 @@ shape!(
     json_schema!({"type": "string", "enum": ["signal", "timer", "children", "deadline", "ledger"]})
 );
 
+shape!(Consumed, "Consume", json_schema!({"type": "string", "enum": ["presented", "by_name"]}));
+shape!(Chosen, "Choice", json_schema!({"type": "string", "enum": ["resume", "approve", "reject", "complete"]}));
+
 /// Claims as text.
 pub(crate) mod claim {
     use abide_kernel::ClaimId;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abide_kernel::{Payload, RunId};
+use abide_kernel::{Payload, RunId, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,10 @@ pub struct Start {
     /// What to answer when the key is taken.
     #[serde(default)]
     pub on_conflict: OnConflict,
+    /// The statuses in which the run has its key; all that are not over if absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<crate::shape::Standing>")]
+    pub occupied: Vec<Status>,
     /// The queue whose workers may claim it; `default` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
@@ -63,6 +67,7 @@ impl Start {
             version: None,
             key: None,
             on_conflict: OnConflict::Reject,
+            occupied: Vec::new(),
             queue: None,
             priority: 0,
             concurrency: None,

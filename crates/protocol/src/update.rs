@@ -30,6 +30,9 @@ pub struct Updated {
     pub run: RunId,
     /// Whether the run has answered. If not, it is asked and durable: ask again with the same key for the answer.
     pub answered: bool,
+    /// Whether it had been asked before, under the same key or by the same request.
+    #[serde(default)]
+    pub duplicate: bool,
     /// What it answered.
     #[schemars(with = "serde_json::Value")]
     pub answer: Option<Payload>,

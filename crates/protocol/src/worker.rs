@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use abide_kernel::{ClaimId, Payload, RunId, WakeReason};
+use abide_kernel::{ClaimId, Consume, Payload, RunId, Status, WakeReason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{LEASE_MS, QUEUE};
-use crate::{Entry, Error, Instant, LedgerEntry, Outcome, Problem, Recorded};
+use crate::{Entry, Error, Instant, LedgerEntry, Outcome, Problem, Recorded, Start};
 
 /// A worker asks for attempts.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -127,6 +127,10 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub progress: BTreeMap<String, Payload>,
+    /// The state that it published last, for those who look at it from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
+    pub published: Option<Payload>,
     /// Signals that arrived and were not used up.
     pub signals: Vec<Arrived>,
     /// Its children.
@@ -170,14 +174,26 @@ pub struct Offspring {
     pub workflow: String,
     /// How it ended; absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<String>,
+    #[schemars(with = "Option<crate::shape::Standing>")]
+    pub status: Option<Status>,
+    /// Its last state, once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
+    pub state: Option<Payload>,
     /// Its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "serde_json::Value")]
     pub result: Option<Payload>,
-    /// Its error, or why it never began.
+    /// Its error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
+    /// The run that had its business key, so that it never began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<crate::shape::Run>")]
+    pub existing: Option<RunId>,
+    /// Why it never began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<String>,
 }
 
 /// What a worker says of attempts that it holds, and perhaps asks for more.
@@ -229,8 +245,18 @@ pub enum Say {
         /// What.
         outcome: Outcome,
         /// What it writes to its ledger beside it.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         entries: Vec<Entry>,
+        /// Which of the signals it waited for it uses up.
+        #[serde(default, skip_serializing_if = "is_default")]
+        #[schemars(with = "crate::shape::Consumed")]
+        consume: Consume,
+        /// The error of the step that its handler answered with the outcome.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        handled: Option<Error>,
+        /// The run's journal begins anew once it has so many rows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        compact_after: Option<u64>,
     },
     /// Its step failed.
     Fail {
@@ -240,17 +266,28 @@ pub enum Say {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry: Option<Retry>,
         /// What it writes to its ledger beside it.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         entries: Vec<Entry>,
         /// Effects whose errors made the step fail: a retry begins them again.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reopen: Vec<u32>,
         /// Set when the code does not fit the ledger: the attempt becomes a dead letter, for other code to go on with.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "is_default")]
         set_aside: bool,
+    },
+    /// It starts a child and does not wait for it. The same key gives the same child, over all attempts at the step.
+    StartChild {
+        /// The child's key.
+        key: String,
+        /// What is started.
+        start: Box<Start>,
     },
     /// It never began: it goes back, and does not count as delivered.
     GiveBack {},
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// When a step that failed is tried again.
@@ -297,7 +334,7 @@ pub struct Reported {
 }
 
 /// What became of a report: it was recorded, or there is a problem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReportAnswer {
     /// It is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -305,6 +342,10 @@ pub struct ReportAnswer {
     /// When the lease ends now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<Instant>,
+    /// The child that was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<crate::shape::Run>")]
+    pub child: Option<RunId>,
     /// Why it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Box<Problem>>,

@@ -22,6 +22,14 @@ pub enum Unanswered {
     /// The store could not be read.
     #[error(transparent)]
     Store(#[from] Fault),
+    /// An engine in another process said no, in words that have no type here.
+    #[error("{detail} ({code})")]
+    Said {
+        /// The stable word for it.
+        code: String,
+        /// What happened.
+        detail: String,
+    },
     /// The engine is gone.
     #[error("the engine has stopped; open it again and retry with the same request")]
     Gone,

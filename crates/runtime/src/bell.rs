@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+/// How long a sleeper stays awake in case something comes at once, as the next question of a caller does who was just
+/// answered: being woken takes the system about as long.
+const AWAKE: Duration = Duration::from_micros(100);
+
 /// A bell that any thread may ring and any may wait for. A ring that nobody waits for is kept for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
@@ -34,7 +38,14 @@ impl Bell {
         if self.rung.swap(false, Ordering::SeqCst) {
             return;
         }
-        let until = most.map(|most| Instant::now() + most);
+        let now = Instant::now();
+        let until = most.map(|most| now + most);
+        while now.elapsed() < AWAKE {
+            if self.rung.swap(false, Ordering::SeqCst) {
+                return;
+            }
+            std::thread::yield_now();
+        }
         let mut held = self.lock.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         while !self.rung.swap(false, Ordering::SeqCst) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use abide_kernel::shard::Command;
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
-use abide_kernel::{ClaimId, ErrorInfo, Outcome, mix};
+use abide_kernel::{ClaimId, ErrorInfo, Outcome, TokenHash, mix};
 
 use crate::driver::Shared;
 use crate::points;
@@ -17,7 +17,7 @@ impl Shared {
     /// anomaly, and the step's work here is dropped.
     pub(crate) fn complete(&self, claim: ClaimId, retries: u32, verdict: Verdict) {
         points::reach("step-returned");
-        let command = self.command(claim, retries, verdict);
+        let command = command(claim, self.token, retries, verdict);
         let now = self.now();
         let mut core = self.core.lock();
         if let Some(command) = command {
@@ -46,41 +46,40 @@ impl Shared {
             }
         }
     }
+}
 
-    fn command(&self, claim: ClaimId, retries: u32, verdict: Verdict) -> Option<Command> {
-        let run = claim.run;
-        let (number, token) = (claim.number, self.token);
-        // Jitter differs from run to run and from try to try, and is the same when the same facts are met again.
-        let seed = mix(run.0 as u64) ^ u64::from(retries);
-        let failing = |error: ErrorInfo| Failing {
-            claim: number,
-            token,
-            error: Arc::new(error),
-            retry: None,
-            seed,
-            entries: Vec::new(),
-            reopen: Vec::new(),
-            set_aside: false,
-        };
-        let fail = |failing: Failing| Command::Fail { run, failing: Box::new(failing) };
-        Some(match verdict {
-            Verdict::Outcome { outcome, consume, error, compact_after, entries } => {
-                if let Err(refusal) = outcome.validate() {
-                    let message = format!("the step returned an outcome that cannot be recorded: {refusal}");
-                    let error = ErrorInfo::terminal(refusal.code(), &message);
-                    return Some(fail(Failing { entries, ..failing(error) }));
-                }
-                let outcome: Arc<Outcome> = Arc::new(outcome);
-                let error = error.map(Arc::new);
-                let completing = Completing { claim: number, token, outcome, consume, error, compact_after, entries };
-                Command::Complete { run, completing }
+/// What is told to the shard of what came of an attempt; nothing when there is nothing to say.
+pub(crate) fn command(claim: ClaimId, token: TokenHash, retries: u32, verdict: Verdict) -> Option<Command> {
+    let run = claim.run;
+    let number = claim.number;
+    // Jitter differs from run to run and from try to try, and is the same when the same facts are met again.
+    let seed = mix(run.0 as u64) ^ u64::from(retries);
+    let failing = |error: ErrorInfo| Failing {
+        claim: number,
+        token,
+        error: Arc::new(error),
+        retry: None,
+        seed,
+        entries: Vec::new(),
+        reopen: Vec::new(),
+        set_aside: false,
+    };
+    let fail = |failing: Failing| Command::Fail { run, failing: Box::new(failing) };
+    Some(match verdict {
+        Verdict::Outcome { outcome, consume, error, compact_after, entries } => {
+            if let Err(refusal) = outcome.validate() {
+                let message = format!("the step returned an outcome that cannot be recorded: {refusal}");
+                let error = ErrorInfo::terminal(refusal.code(), &message);
+                return Some(fail(Failing { entries, ..failing(error) }));
             }
-            Verdict::Failed { error, retry, entries, reopen } => {
-                fail(Failing { retry, entries, reopen, ..failing(error) })
-            }
-            Verdict::SetAside { error } => fail(Failing { set_aside: true, ..failing(error) }),
-            Verdict::Abandoned { give_back: true } => Command::GiveBack { claim, token },
-            Verdict::Abandoned { give_back: false } => return None,
-        })
-    }
+            let outcome: Arc<Outcome> = Arc::new(outcome);
+            let error = error.map(Arc::new);
+            let completing = Completing { claim: number, token, outcome, consume, error, compact_after, entries };
+            Command::Complete { run, completing }
+        }
+        Verdict::Failed { error, retry, entries, reopen } => fail(Failing { retry, entries, reopen, ..failing(error) }),
+        Verdict::SetAside { error } => fail(Failing { set_aside: true, ..failing(error) }),
+        Verdict::Abandoned { give_back: true } => Command::GiveBack { claim, token },
+        Verdict::Abandoned { give_back: false } => return None,
+    })
 }

@@ -72,6 +72,7 @@ pub(crate) struct Shared {
     /// Whether another node has changed it.
     pub(crate) rules_changed: AtomicBool,
     pub(crate) definition_wait: Duration,
+    pub(crate) any_workflow: bool,
     pub(crate) notifier: Option<Arc<dyn Notifier>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) node: Str,
@@ -138,6 +139,7 @@ impl Shared {
             changing_queues: Mutex::new(()),
             rules_changed: AtomicBool::new(false),
             definition_wait: config.definition_wait,
+            any_workflow: config.any_workflow,
             notifier: config.notifier,
             observer: config.observer,
             node,
@@ -407,6 +409,12 @@ impl Engine {
     /// When there is none; it says which there are.
     pub fn plan(&self, spec: &mut StartSpec, version: Option<u32>) -> Result<(), String> {
         self.shared.programs.plan(spec, version)
+    }
+
+    /// The newest version of a workflow that workers outside of the nodes have.
+    #[must_use]
+    pub fn newest(&self, namespace: &Str, workflow: &Str) -> Option<u32> {
+        self.shared.core.lock().desk.newest(namespace, workflow)
     }
 
     /// A request id of this moment. Keep it for retries: the same one gets the first answer.

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{ClaimId, Op, OpId, Refusal, RunId, ShardEpoch, ShardId, Slot, Str};
+use abide_kernel::shard::{Answer, Command, Dispatch};
+use abide_kernel::{ClaimId, Claimant, Op, OpId, Refusal, RunId, ShardEpoch, ShardId, Slot, Str};
 use abide_store::Member;
 use serde::{Deserialize, Serialize};
 
 use crate::core::{Core, Waiter};
+use crate::desk::Kind;
 use crate::dispatch::tell;
 use crate::driver::{Engine, Shared};
 use crate::ring::reads;
@@ -94,6 +95,28 @@ pub enum Letter {
         /// The run.
         run: RunId,
     },
+    /// These kinds of workers ask at my desk.
+    Desk(Vec<Kind>),
+    /// There is something here for workers of a kind that asks at your desk.
+    Work(Box<Kind>),
+    /// One of them takes it.
+    Seat {
+        /// Its number at the sender's desk.
+        seat: u64,
+        /// Its kind.
+        kind: Box<Kind>,
+        /// Who claims.
+        by: Box<Claimant>,
+        /// How much it takes.
+        most: usize,
+    },
+    /// What was claimed for one who asked at your desk; nothing, if somebody was quicker.
+    Handed {
+        /// Its number there.
+        seat: u64,
+        /// The attempts.
+        attempts: Vec<Dispatch>,
+    },
     /// An attempt of yours is told what became of an entry of its ledger.
     Told {
         /// The attempt.
@@ -144,6 +167,10 @@ impl Shared {
             Letter::Moved { run } => self.heard_of_move(run),
             Letter::Rows { number, rows } => self.heard_of(&from.process, number, rows),
             Letter::Released(shards) => core.others_released(now, &shards),
+            Letter::Desk(kinds) => core.heard_kinds(now, from, kinds),
+            Letter::Work(kind) => core.is_asked(now, from, &kind),
+            Letter::Seat { seat, kind, by, most } => core.seat(now, from, seat, *kind, *by, most),
+            Letter::Handed { seat, attempts } => core.attempts_came(now, seat, attempts),
             Letter::Told { claim, id, op } => {
                 if let Some(executing) = core.executing.get(&claim) {
                     executing.news.tell(id, *op);
@@ -151,7 +178,9 @@ impl Shared {
             }
         }
         let draining = core.draining;
+        let handed = std::mem::take(&mut core.handed);
         drop(core);
+        self.hand(handed);
         tell(replies);
         if draining {
             self.attempt_ended.notify_waiters();

@@ -73,6 +73,7 @@ impl Shared {
             // A letter may be lost; alone, nobody sends any.
             let accompanied = core.ring.as_ref().is_some_and(|ring| ring.others().next().is_some());
             self.rules_changed.fetch_or(accompanied, Ordering::AcqRel);
+            core.look_at_desks(now);
             let served: Vec<ShardId> = core.served().map(Shard::id).collect();
             core.mail_waits(&served);
             let planned = core.ring.as_ref().map(|ring| ring.plan(&served)).unwrap_or_default();

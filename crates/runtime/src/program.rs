@@ -22,7 +22,7 @@ use abide_kernel::{
 use abide_store::Fault;
 use abide_store::transaction::{Place, Transacted};
 use parking_lot::Mutex;
-use tokio::runtime::EnterGuard;
+use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::Notify;
 
 use crate::admission::Unanswered;
@@ -139,8 +139,25 @@ pub struct AttemptLink {
 pub(crate) enum Way {
     /// To the engine that dispatched it.
     Engine(Arc<Shared>),
+    /// To an engine in another process.
+    Carried(Arc<dyn Courier>),
     /// Nowhere: the attempt shows what the code would do, and nothing comes of it.
     Nowhere { now: Timestamp, observer: Arc<dyn Observer>, life: Life },
+}
+
+/// A command that is under way, and its answer.
+pub type Carrying = Pin<Box<dyn Future<Output = Result<Answer, Unanswered>> + Send>>;
+
+/// Brings what attempts say to an engine in another process.
+pub trait Courier: Send + Sync {
+    /// Sends a command. It is under way when this returns; of one claim they arrive in the order in which they were sent.
+    fn carry(&self, command: Command) -> Carrying;
+
+    /// The current instant, by the clock of this process.
+    fn now(&self) -> Timestamp;
+
+    /// The runtime inside which effects are called.
+    fn handle(&self) -> &Handle;
 }
 
 /// Which life of a run an attempt without an engine repeats.
@@ -198,11 +215,23 @@ impl AttemptLink {
         Self { way: Way::Nowhere { now, observer, life }, claim, token: TokenHash(0), news: Arc::default() }
     }
 
+    /// A link to an engine in another process, for the holder of a claim.
+    #[must_use]
+    pub fn carried(claim: ClaimId, token: TokenHash, courier: Arc<dyn Courier>) -> Self {
+        Self { way: Way::Carried(courier), claim, token, news: Arc::default() }
+    }
+
+    /// Says that the claim has ended without the attempt.
+    pub fn revoke(&self) {
+        self.news.revoke();
+    }
+
     /// Who is told of the attempt's effects.
     #[must_use]
     pub fn observer(&self) -> Option<&Arc<dyn Observer>> {
         match &self.way {
             Way::Engine(shared) => shared.observer.as_ref(),
+            Way::Carried(_) => None,
             Way::Nowhere { observer, .. } => Some(observer),
         }
     }
@@ -216,6 +245,7 @@ impl AttemptLink {
     async fn ask(&self, command: Command) -> Result<Answer, Unanswered> {
         match &self.way {
             Way::Engine(shared) => shared.ask(self.claim.run.slot(), command).await,
+            Way::Carried(courier) => courier.carry(command).await,
             Way::Nowhere { .. } => std::future::pending().await,
         }
     }
@@ -226,6 +256,7 @@ impl AttemptLink {
     pub fn enter(&self) -> Option<EnterGuard<'_>> {
         match &self.way {
             Way::Engine(shared) => Some(shared.handle.enter()),
+            Way::Carried(courier) => Some(courier.handle().enter()),
             Way::Nowhere { .. } => None,
         }
     }
@@ -247,6 +278,7 @@ impl AttemptLink {
     pub fn now(&self) -> Timestamp {
         match &self.way {
             Way::Engine(shared) => shared.now(),
+            Way::Carried(courier) => courier.now(),
             Way::Nowhere { now, .. } => *now,
         }
     }
@@ -260,15 +292,18 @@ impl AttemptLink {
         let recording = Recording { claim: self.claim.number, token: self.token, entries };
         let command = Command::Record { run, recording: Box::new(recording) };
         // Asked now, not when the answer is awaited.
-        let asked = match &self.way {
-            Way::Engine(shared) => Some(shared.ask(run.slot(), command)),
-            Way::Nowhere { .. } => None,
+        let (here, elsewhere) = match &self.way {
+            Way::Engine(shared) => (Some(shared.ask(run.slot(), command)), None),
+            Way::Carried(courier) => (None, Some(courier.carry(command))),
+            Way::Nowhere { .. } => (None, None),
         };
         async move {
-            let Some(asked) = asked else {
-                return std::future::pending().await;
+            let answer = match (here, elsewhere) {
+                (Some(asked), _) => asked.await?,
+                (None, Some(carrying)) => carrying.await?,
+                (None, None) => std::future::pending().await,
             };
-            match asked.await? {
+            match answer {
                 Answer::Recorded { .. } => Ok(()),
                 Answer::Refused(refusal) => Err(refusal.into()),
                 other => Err(Unanswered::unexpected(&other)),
@@ -338,7 +373,7 @@ impl AttemptLink {
     pub fn pool(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         match &self.way {
             Way::Engine(shared) => shared.pool.clone(),
-            Way::Nowhere { .. } => None,
+            Way::Carried(_) | Way::Nowhere { .. } => None,
         }
     }
 

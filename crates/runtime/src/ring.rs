@@ -30,6 +30,10 @@ pub(crate) struct Ring {
     pub(crate) renewed: bool,
     pub(crate) next_renewal: Timestamp,
     forwards: BTreeMap<Ticket, Forward>,
+    /// By the numbers under which others are asked, in the order in which questions were begun. A ticket will not do: a
+    /// command that was here first is older than questions that others know to be settled.
+    questions: BTreeMap<u64, Ticket>,
+    next_question: u64,
     /// Envelopes that wait in the store for shards elsewhere: the last number by sender and receiver.
     owed: BTreeMap<(ShardId, ShardId), u64>,
     has_news: bool,
@@ -45,6 +49,8 @@ pub(crate) struct Forward {
     pub(crate) slot: Slot,
     pub(crate) command: Command,
     pub(crate) waiter: Waiter,
+    /// The number under which others are asked.
+    question: u64,
     /// Who was asked.
     asked: Option<Str>,
     tries: u32,
@@ -120,6 +126,8 @@ impl Ring {
             renewed: false,
             next_renewal: Timestamp(i64::MIN),
             forwards: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            next_question: 1,
             owed: BTreeMap::new(),
             has_news: false,
             next_retry: None,
@@ -183,10 +191,20 @@ impl Ring {
     pub(crate) fn forward(&mut self, now: Timestamp, ticket: Ticket, slot: Slot, command: Command, waiter: Waiter) {
         if let Waiter::Beat(claim) = waiter {
             // The one before it says nothing that this one does not.
-            self.forwards.retain(|_, other| !matches!(other.waiter, Waiter::Beat(known) if known == claim));
+            let same = |other: &Forward| matches!(other.waiter, Waiter::Beat(known) if known == claim);
+            let before = self.forwards.iter().find(|(_, other)| same(other)).map(|(ticket, _)| *ticket);
+            before.into_iter().for_each(|ticket| drop(self.take_forward(ticket)));
         }
-        let forward = Forward { slot, command, waiter, asked: None, tries: 0, retry_at: now };
+        let question = self.new_question(ticket);
+        let forward = Forward { slot, command, waiter, question, asked: None, tries: 0, retry_at: now };
         self.forwards.insert(ticket, forward);
+    }
+
+    fn new_question(&mut self, ticket: Ticket) -> u64 {
+        let question = self.next_question;
+        self.next_question += 1;
+        self.questions.insert(question, ticket);
+        question
     }
 
     /// Every command that waits for an answer from elsewhere, with its slot.
@@ -196,6 +214,7 @@ impl Ring {
 
     /// Everybody who waits for an answer from elsewhere.
     pub(crate) fn take_forwards(&mut self) -> Vec<Waiter> {
+        self.questions.clear();
         std::mem::take(&mut self.forwards).into_values().map(|forward| forward.waiter).collect()
     }
 
@@ -205,14 +224,16 @@ impl Ring {
     }
 
     pub(crate) fn take_forward(&mut self, ticket: Ticket) -> Option<Forward> {
-        self.forwards.remove(&ticket)
+        let forward = self.forwards.remove(&ticket)?;
+        self.questions.remove(&forward.question);
+        Some(forward)
     }
 
     /// Nobody wants to know any more.
     pub(crate) fn forget(&mut self, ticket: Ticket) -> Option<Waiter> {
-        let forward = self.forwards.remove(&ticket)?;
+        let forward = self.take_forward(ticket)?;
         if let Some(member) = forward.asked.and_then(|process| self.find(&process)) {
-            self.send(member, Letter::Forget { id: ticket.0 });
+            self.send(member, Letter::Forget { id: forward.question });
         }
         Some(forward.waiter)
     }
@@ -224,8 +245,8 @@ impl Ring {
     /// Asks whoever serves the shard. Gives the waiter back when nobody will ever know what became of the command.
     pub(crate) fn ask(&mut self, now: Timestamp, ticket: Ticket, home: ShardId) -> Option<Waiter> {
         let owner = self.view.owner(home).map(|living| living.member.clone());
-        let settled = self.forwards.iter().find(|(_, forward)| !reads(&forward.command));
-        let settled = settled.map_or(ticket, |(first, _)| *first).0;
+        let changes = |ticket: &Ticket| self.forwards.get(ticket).is_some_and(|forward| !reads(&forward.command));
+        let unsettled = self.questions.iter().find(|(_, ticket)| changes(ticket)).map(|(question, _)| *question);
         let lives = |process: &Str| self.view.living.iter().any(|living| living.member.process == *process);
         let forward = self.forwards.get_mut(&ticket)?;
         let mut owner = owner.filter(|owner| owner.process != self.member.process);
@@ -234,7 +255,7 @@ impl Ring {
             && !forward.command.is_repeatable()
         {
             if !lives(asked) {
-                return self.forwards.remove(&ticket).map(|forward| forward.waiter);
+                return self.take_forward(ticket).map(|forward| forward.waiter);
             }
             // It may have done it, and will say so.
             owner =
@@ -246,8 +267,8 @@ impl Ring {
         if let Some(owner) = owner {
             forward.tries += 1;
             forward.asked = Some(owner.process.clone());
-            let letter =
-                Letter::Ask { id: ticket.0, settled, slot: forward.slot, command: Box::new(forward.command.clone()) };
+            let (id, command) = (forward.question, Box::new(forward.command.clone()));
+            let letter = Letter::Ask { id, settled: unsettled.unwrap_or(id), slot: forward.slot, command };
             self.send(&owner, letter);
         }
         None
@@ -268,26 +289,35 @@ impl Ring {
 
     /// The answer of another node to a question: who waits for it, or `None` if it must be asked again.
     pub(crate) fn answered(&mut self, now: Timestamp, id: u64, answer: &Answer) -> Option<Waiter> {
-        let forward = self.forwards.get_mut(&Ticket(id))?;
+        let ticket = *self.questions.get(&id)?;
+        let repeatable = self.forwards.get(&ticket)?.command.is_repeatable();
         let lost = matches!(answer, Answer::Refused(Refusal::Unknown | Refusal::Closed { .. }));
-        if lost && forward.command.is_repeatable() {
-            forward.asked = None;
-            forward.retry_at = now.after(ASK_AGAIN_MS);
-            self.next_retry = Some(self.next_retry.map_or(forward.retry_at, |next| next.min(forward.retry_at)));
-            self.look_soon();
-            return None;
+        if !(lost && repeatable) {
+            return self.take_forward(ticket).map(|forward| forward.waiter);
         }
-        self.forwards.remove(&Ticket(id)).map(|forward| forward.waiter)
+        // Whoever answered so keeps that answer: what is asked from now on is another question.
+        self.questions.remove(&id);
+        let question = self.new_question(ticket);
+        if let Some(forward) = self.forwards.get_mut(&ticket) {
+            forward.question = question;
+        }
+        self.ask_later(now, ticket);
+        None
+    }
+
+    fn ask_later(&mut self, now: Timestamp, ticket: Ticket) {
+        let Some(forward) = self.forwards.get_mut(&ticket) else { return };
+        forward.asked = None;
+        forward.retry_at = now.after(ASK_AGAIN_MS);
+        self.next_retry = Some(self.next_retry.map_or(forward.retry_at, |next| next.min(forward.retry_at)));
+        self.look_soon();
     }
 
     /// A question went to a node that does not serve the shard; nothing was done.
     pub(crate) fn is_elsewhere(&mut self, now: Timestamp, id: u64, process: &Str) {
-        let Some(forward) = self.forwards.get_mut(&Ticket(id)) else { return };
-        if forward.asked.as_ref() == Some(process) {
-            forward.asked = None;
-            forward.retry_at = now.after(ASK_AGAIN_MS);
-            self.next_retry = Some(self.next_retry.map_or(forward.retry_at, |next| next.min(forward.retry_at)));
-            self.look_soon();
+        let Some(ticket) = self.questions.get(&id).copied() else { return };
+        if self.forwards.get(&ticket).is_some_and(|forward| forward.asked.as_ref() == Some(process)) {
+            self.ask_later(now, ticket);
         }
     }
 
@@ -390,5 +420,96 @@ impl Ring {
         if let Some(asked) = self.find(&self.member.process).map(|member| member.draining) {
             self.member.draining = asked;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_kernel::shard::Command;
+    use abide_store::Owned;
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// Keeps what was sent.
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Letter>>);
+
+    impl Link for Kept {
+        fn send(&self, _: &Member, _: &Member, letter: Letter) {
+            self.0.lock().push(letter);
+        }
+    }
+
+    impl Kept {
+        /// The number of the last question, and below which all are settled.
+        fn asked(&self) -> (u64, u64) {
+            match self.0.lock().pop() {
+                Some(Letter::Ask { id, settled, .. }) => (id, settled),
+                other => panic!("expected a question, found {other:?}"),
+            }
+        }
+    }
+
+    fn member(process: &str) -> Member {
+        Member { process: process.into(), node: process.into(), address: process.into(), draining: false }
+    }
+
+    /// A node that serves nothing; another serves the only shard.
+    fn ring() -> (Ring, Arc<Kept>) {
+        let link = Arc::<Kept>::default();
+        let mut ring = Ring::new(member("one"), link.clone(), 10_000, false);
+        let living = ["one", "two"].map(|process| Living { member: member(process), until: Timestamp(10_000) });
+        let shards = vec![Owned { shard: ShardId(0), epoch: ShardEpoch(1), owner: Some("two".into()) }];
+        ring.learn(Membership { now: Timestamp(0), living: living.to_vec(), shards, ..Membership::default() });
+        (ring, link)
+    }
+
+    fn forward(ring: &mut Ring, ticket: u64) {
+        let command = Command::Compact { run: RunId(1) };
+        assert!(command.is_repeatable());
+        ring.forward(Timestamp(0), Ticket(ticket), Slot(0), command, Waiter::Nobody);
+        assert!(ring.ask(Timestamp(0), Ticket(ticket), ShardId(0)).is_none());
+    }
+
+    /// SE-38: a command that waited here for a shard that another has taken since is older than what was asked of that other
+    /// meanwhile, and its question is a new one there all the same. It was taken for one that is settled, and never answered.
+    #[test]
+    fn a_command_that_comes_to_be_forwarded_late_is_heard() {
+        let (mut ring, link) = ring();
+        let mut peer = Peer::default();
+        forward(&mut ring, 9);
+        let (first, settled) = link.asked();
+        peer.heard(Timestamp(0), settled);
+        assert!(peer.find(first, false).is_none());
+        peer.begin(first);
+        let done = Answer::Refused(Refusal::NotFound { run: RunId(1) });
+        assert!(ring.answered(Timestamp(0), first, &done).is_some());
+
+        forward(&mut ring, 10);
+        peer.heard(Timestamp(0), link.asked().1);
+        forward(&mut ring, 3);
+        let (late, settled) = link.asked();
+        peer.heard(Timestamp(0), settled);
+        assert!(peer.find(late, false).is_none(), "{late} is taken for settled below {}", peer.settled);
+    }
+
+    /// SE-38: who could not say what became of a command is asked anew, and not told by what it answered before.
+    #[test]
+    fn an_unknown_outcome_is_asked_as_another_question() {
+        let (mut ring, link) = ring();
+        forward(&mut ring, 1);
+        let (first, _) = link.asked();
+        assert!(ring.answered(Timestamp(0), first, &Answer::Refused(Refusal::Unknown)).is_none());
+        let due = ring.due(Timestamp(ASK_AGAIN_MS as i64));
+        assert_eq!(due, [(Ticket(1), Slot(0))]);
+        assert!(ring.ask(Timestamp(ASK_AGAIN_MS as i64), Ticket(1), ShardId(0)).is_none());
+        let (second, settled) = link.asked();
+        assert_ne!(first, second);
+        assert_eq!(settled, second);
+        // What is said to the first is said to nobody.
+        let done = Answer::Refused(Refusal::NotFound { run: RunId(1) });
+        assert!(ring.answered(Timestamp(0), first, &done).is_none());
+        assert!(ring.answered(Timestamp(0), second, &done).is_some());
     }
 }

@@ -50,7 +50,7 @@ impl Steps {
     }
 }
 
-type Step = Pin<Box<dyn Future<Output = Verdict> + Send>>;
+pub(crate) type Step = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
 impl Shared {
     /// Polls one job.
@@ -113,11 +113,11 @@ impl Shared {
 }
 
 /// A step whose panic is a verdict.
-struct CatchPanic {
-    step: Step,
+pub(crate) struct CatchPanic {
+    pub(crate) step: Step,
     /// The runtime inside which it is polled. Code that is replayed is polled outside of any: there, a timer or a task of
     /// the runtime cannot even be made, and only the calls of its effects are polled inside.
-    home: Option<Handle>,
+    pub(crate) home: Option<Handle>,
 }
 
 impl Future for CatchPanic {
@@ -131,7 +131,7 @@ impl Future for CatchPanic {
     }
 }
 
-fn panicked(panic: &Box<dyn std::any::Any + Send>) -> Verdict {
+pub(crate) fn panicked(panic: &Box<dyn std::any::Any + Send>) -> Verdict {
     let message = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

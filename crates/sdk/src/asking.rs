@@ -112,7 +112,8 @@ impl<A> AskUpdate<A> {
             input.map_err(|source| ClientError::Codec { what: format!("the input of update {name:?}"), source })?;
         let shown = run.show().await?;
         let spec = &shown.started.spec;
-        if run.client().engine.replays(&spec.workflow, spec.version) == Some(false) {
+        let here = run.client().here();
+        if here.and_then(|engine| engine.replays(&spec.workflow, spec.version)) == Some(false) {
             return Err(ClientError::NoUpdates { run: run.id(), workflow: spec.workflow.to_string() });
         }
         let asked = Requesting { name: name.as_str().into(), input, dedup: dedup.map(Into::into), request };

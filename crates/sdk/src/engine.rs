@@ -17,13 +17,44 @@ use crate::{Client, Limit, StartError, Workflow};
 
 /// An engine that runs workflows in this process.
 pub struct Engine {
-    inner: Arc<abide_runtime::Engine>,
+    inner: Inner,
+}
+
+enum Inner {
+    /// It is here, on its store.
+    Here(Arc<abide_runtime::Engine>),
+    /// It is a server's; only the workflows are executed here.
+    #[cfg(feature = "http")]
+    There(crate::remote::Http, Arc<crate::remote::Hired>),
+}
+
+#[cfg(feature = "http")]
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Inner::There(_, hired) = &self.inner {
+            hired.close();
+        }
+    }
 }
 
 impl Engine {
     /// Describes an engine on a store: `sqlite:path`, `sqlite:path?durability=relaxed`, `postgres://…`, or `memory:`. See
     /// [`Durability`] for what an acknowledgement means then. Engines on the same schema of a PostgreSQL database share its
     /// work.
+    ///
+    /// With `http://…` it is the engine of a server: what is registered is executed here, for it, with the same code and
+    /// the same promises.
+    ///
+    /// ```no_run
+    /// use abide::{Engine, Machine, done};
+    ///
+    /// # async fn work() -> Result<(), Box<dyn std::error::Error>> {
+    /// let greet = Machine::<String>::new("greet").step("greet", async |_, name| Ok(done(&format!("hello {name}"))));
+    /// let engine = Engine::open("http://127.0.0.1:7411").token("…").register(greet).start().await?;
+    /// let greeting: String = engine.client().start("greet", "Ada").await?.result().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(url: &str) -> EngineBuilder {
         EngineBuilder {
             url: url.into(),
@@ -36,30 +67,50 @@ impl Engine {
             listens: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertises: None,
             secret: None,
+            token: None,
+            namespace: None,
         }
     }
 
     /// A client of this engine.
     #[must_use]
     pub fn client(&self) -> Client {
-        Client::new(self.inner.clone())
+        match &self.inner {
+            Inner::Here(engine) => Client::new(engine.clone()),
+            #[cfg(feature = "http")]
+            Inner::There(http, hired) => {
+                Client { way: crate::client::Way::Hired(Arc::new(http.clone()), hired.clone()) }
+            }
+        }
     }
 
-    /// The engine of the runtime, for those who serve it to others.
+    /// The engine of the runtime, for those who serve it to others. There is none here when it is a server's.
     #[must_use]
-    pub fn runtime(&self) -> Arc<abide_runtime::Engine> {
-        self.inner.clone()
+    pub fn runtime(&self) -> Option<Arc<abide_runtime::Engine>> {
+        match &self.inner {
+            Inner::Here(engine) => Some(engine.clone()),
+            #[cfg(feature = "http")]
+            Inner::There(..) => None,
+        }
     }
 
-    /// What the engine counted so far.
+    /// What the engine counted so far; of a server's only what executes here.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        self.inner.metrics()
+        match &self.inner {
+            Inner::Here(engine) => engine.metrics(),
+            #[cfg(feature = "http")]
+            Inner::There(_, hired) => Metrics { executing: hired.executing(), ..Metrics::default() },
+        }
     }
 
     /// Claims nothing more, waits at most `limit` for steps that execute, and closes the store.
     pub async fn stop(&self, limit: Duration) -> Stopped {
-        self.inner.stop(limit).await
+        match &self.inner {
+            Inner::Here(engine) => engine.stop(limit).await,
+            #[cfg(feature = "http")]
+            Inner::There(_, hired) => hired.stop(limit).await,
+        }
     }
 }
 
@@ -76,6 +127,8 @@ pub struct EngineBuilder {
     listens: SocketAddr,
     advertises: Option<String>,
     secret: Option<Vec<u8>>,
+    token: Option<String>,
+    namespace: Option<String>,
 }
 
 impl EngineBuilder {
@@ -159,6 +212,19 @@ impl EngineBuilder {
         self
     }
 
+    /// The token by which a server knows this worker and its clients, as `abide token create` gave it.
+    pub fn token(mut self, token: &str) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// The namespace of a server whose runs are executed here and which its clients ask about; `default`, unless it is
+    /// said otherwise. An engine on a store of its own serves all of them.
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
     /// What an acknowledgement means, in place of what the store's URL says. With [`Durability::Relaxed`] it survives the
     /// end of the process, but the last moments may be lost with the power; without a word it survives that as well.
     pub fn durability(mut self, durability: Durability) -> Self {
@@ -190,6 +256,14 @@ impl EngineBuilder {
     /// # Errors
     /// When the URL, the store, a workflow or a limit is not as it should be.
     pub async fn start(self) -> Result<Engine, StartError> {
+        #[cfg(feature = "http")]
+        if crate::remote::is_server(&self.url) {
+            return self.start_for_server();
+        }
+        if self.token.is_some() || self.namespace.is_some() {
+            let problem = "token and namespace are for a server, http://host:port; a store has neither".into();
+            return Err(StartError::Server { url: self.url, problem });
+        }
         let mut url: StoreUrl = self.url.parse()?;
         if let Some(wanted) = self.durability {
             url = url.with_durability(wanted);
@@ -228,8 +302,37 @@ impl EngineBuilder {
             self.start_on(store)
         });
         let engine = wait(opening).await?;
-        engine.inner.receives(&mailbox);
+        if let Inner::Here(engine) = &engine.inner {
+            engine.receives(&mailbox);
+        }
         Ok(engine)
+    }
+
+    /// Begins to work for a server.
+    #[cfg(feature = "http")]
+    fn start_for_server(mut self) -> Result<Engine, StartError> {
+        let mut connect = crate::Connect::new(&self.url);
+        if let Some(token) = &self.token {
+            connect = connect.token(token);
+        }
+        if let Some(namespace) = &self.namespace {
+            connect = connect.namespace(namespace);
+        }
+        let http = connect.http()?;
+        if !self.limits.is_empty() || self.durability.is_some() || self.shards.is_some() {
+            let problem = "limits, durability and shards are the server's to say".into();
+            return Err(StartError::Server { url: self.url, problem });
+        }
+        self.check_programs()?;
+        let worker = crate::remote::Worker {
+            name: self.config.node,
+            lease: self.config.lease,
+            pools: if self.pools.is_empty() { self.config.pools } else { self.pools },
+            programs: self.config.programs,
+            clock: self.config.clock,
+        };
+        let hired = worker.hire(http.clone()).map_err(abide_runtime::OpenError::from)?;
+        Ok(Engine { inner: Inner::There(http, hired) })
     }
 
     /// Begins to work on a store that is open already.
@@ -237,7 +340,18 @@ impl EngineBuilder {
     /// # Errors
     /// When the store, a workflow or a limit is not as it should be.
     pub fn start_on(mut self, store: Box<dyn Store>) -> Result<Engine, StartError> {
-        for workflow in self.workflows {
+        self.check_programs()?;
+        if !self.pools.is_empty() {
+            self.config.pools = self.pools;
+        }
+        self.config.limits = Rules::new(self.limits)?;
+        let inner = abide_runtime::Engine::open(store, self.config)?;
+        Ok(Engine { inner: Inner::Here(Arc::new(inner)) })
+    }
+
+    /// Takes over what was registered, if it is well formed and each version is there once.
+    fn check_programs(&mut self) -> Result<(), StartError> {
+        for workflow in std::mem::take(&mut self.workflows) {
             let program = workflow.map_err(|(workflow, problem)| StartError::Workflow { workflow, problem })?;
             let definition = program.definition();
             let same = |known: &Arc<dyn Program>| {
@@ -253,12 +367,7 @@ impl EngineBuilder {
             }
             self.config.programs.push(program);
         }
-        if !self.pools.is_empty() {
-            self.config.pools = self.pools;
-        }
-        self.config.limits = Rules::new(self.limits)?;
-        let inner = abide_runtime::Engine::open(store, self.config)?;
-        Ok(Engine { inner: Arc::new(inner) })
+        Ok(())
     }
 }
 

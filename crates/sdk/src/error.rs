@@ -98,6 +98,14 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+    /// The URL of a server, or what belongs to one, is wrong.
+    #[error("{url}: {problem}")]
+    Server {
+        /// The URL.
+        url: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// A limit cannot be meant.
     #[error(transparent)]
     Limit(#[from] BadRule),
@@ -175,6 +183,13 @@ pub enum ClientError {
     /// The store could not be read.
     #[error(transparent)]
     Store(#[from] Fault),
+    /// A server said no. Its code, what was expected, and what to do are in it.
+    #[cfg(feature = "http")]
+    #[error("{} ({}); {}", .0.detail, .0.code, .0.what_to_do)]
+    Problem(Box<abide_protocol::Problem>),
+    /// A server could not be reached, or gave no answer: whether it did what was asked is not known.
+    #[error("the server cannot be reached: {0}")]
+    Unreachable(String),
     /// The engine is gone, or answered nonsense.
     #[error(transparent)]
     Engine(Unanswered),

@@ -36,6 +36,8 @@ mod limit;
 mod machine;
 mod outcome;
 mod people;
+#[cfg(feature = "http")]
+mod remote;
 mod run;
 mod start;
 mod stepping;
@@ -63,6 +65,8 @@ pub use outcome::{
     secs, sleep, spawn, stop,
 };
 pub use people::{Assign, Decide, OpenBoundary};
+#[cfg(feature = "http")]
+pub use remote::Connect;
 pub use run::{Admission, RunHandle};
 pub use start::{Start, StartMany};
 
@@ -72,6 +76,8 @@ pub use abide_kernel::{
     LetterId, Manual, ManualEnd, ManualEvent, ManualEventKind, ManualKind, OnConflict, Op, OpId, OpKind, OpState,
     Payload, Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
 };
+#[cfg(feature = "http")]
+pub use abide_protocol::Problem;
 pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
 #[cfg(feature = "postgres")]
 pub use abide_store::postgres::{Transaction, TransactionError, tokio_postgres};

@@ -120,7 +120,7 @@ impl RunHandle {
     /// # Errors
     /// When there is no such run, or its record is damaged.
     pub async fn explain(&self) -> Result<Explanation, ClientError> {
-        Ok(self.client.engine.explain(self.id).await?)
+        self.client.explain(self.id).await
     }
 
     /// Lets the run's journal begin anew with the run as it stands: what was before goes for good, and the run goes on.

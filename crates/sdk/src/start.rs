@@ -10,7 +10,7 @@ use abide_kernel::{
     Concurrency, OnConflict, Payload, Refusal, RequestId, Slot, StartSpec, StatusSet, Timestamp, UniqueKey,
 };
 
-use crate::client::unexpected;
+use crate::client::{RETRIES_MAX, unexpected};
 use crate::{Admission, Client, ClientError, RunHandle};
 
 /// A start that is being described.
@@ -96,13 +96,13 @@ impl Start {
 
     /// Not before so long from now.
     pub fn delay(self, delay: Duration) -> Self {
-        let at = self.client.engine.now().after(delay.as_millis() as u64);
+        let at = self.client.now().after(delay.as_millis() as u64);
         self.eligible_at(at)
     }
 
     /// The whole run must have ended within this time, or it fails.
     pub fn deadline(self, within: Duration) -> Self {
-        let at = self.client.engine.now().after(within.as_millis() as u64);
+        let at = self.client.now().after(within.as_millis() as u64);
         self.with(|spec| spec.deadline = Some(at))
     }
 
@@ -125,9 +125,7 @@ impl Start {
     /// The command, and the slot that decides on it.
     fn prepare(self) -> Result<(Client, Slot, RequestId, StartSpec), ClientError> {
         let mut spec = self.spec?;
-        if let Err(hint) = self.client.engine.plan(&mut spec, self.version) {
-            return Err(ClientError::UnknownWorkflow { name: spec.workflow.to_string(), hint });
-        }
+        self.client.plan(&mut spec, self.version)?;
         let request = self.request.unwrap_or_else(|| self.client.request());
         Ok((self.client, spec.admission_slot(request), request, spec))
     }
@@ -152,14 +150,9 @@ impl IntoFuture for Start {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let (client, slot, request, spec) = self.prepare()?;
-            let mut tries = 0;
-            loop {
-                let command = Command::Start { request, spec: Box::new(spec.clone()) };
-                match client.engine.ask(slot, command).await? {
-                    Answer::Refused(Refusal::Unknown) if tries < 20 => tries += 1,
-                    answer => return answered(&client, answer),
-                }
-            }
+            let command = Command::Start { request, spec: Box::new(spec) };
+            let answer = client.send(slot, command).await?;
+            answered(&client, answer)
         })
     }
 }
@@ -189,20 +182,26 @@ impl IntoFuture for StartMany {
                 let found = self.starts.len() as u64;
                 return Err(Refusal::TooLarge { what: "starts in one batch".into(), limit: most as u64, found }.into());
             }
-            let mut commands = Vec::with_capacity(self.starts.len());
-            for start in self.starts {
-                let (_, slot, request, spec) = start.prepare()?;
-                commands.push((slot, Command::Start { request, spec: Box::new(spec) }));
+            let prepared = self.starts.into_iter().map(Start::prepare).collect::<Result<Vec<_>, _>>()?;
+            #[cfg(feature = "http")]
+            if let Some(http) = self.client.server() {
+                let specs = prepared.into_iter().map(|(_, _, _, spec)| spec).collect();
+                let answers = http.start_many(specs, self.client.request(), self.client.now()).await?;
+                let handle = |answer: Result<Answer, ClientError>| answered(&self.client, answer?);
+                return Ok(answers.into_iter().map(handle).collect());
             }
-            let mut answers = self.client.engine.ask_many(commands.clone()).await?;
-            for _ in 0..20 {
+            let command = |(_, slot, request, spec)| (slot, Command::Start { request, spec: Box::new(spec) });
+            let commands: Vec<_> = prepared.into_iter().map(command).collect();
+            let engine = self.client.engine()?;
+            let mut answers = engine.ask_many(commands.clone()).await?;
+            for _ in 0..RETRIES_MAX {
                 let unknown: Vec<usize> =
                     (0..answers.len()).filter(|index| answers[*index] == Answer::Refused(Refusal::Unknown)).collect();
                 if unknown.is_empty() {
                     break;
                 }
                 let again = unknown.iter().map(|index| commands[*index].clone()).collect();
-                for (index, answer) in unknown.into_iter().zip(self.client.engine.ask_many(again).await?) {
+                for (index, answer) in unknown.into_iter().zip(engine.ask_many(again).await?) {
                     answers[index] = answer;
                 }
             }

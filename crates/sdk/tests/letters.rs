@@ -54,7 +54,7 @@ async fn a_dead_letter_is_settled_by_a_client() {
 
     let engine = Engine::open(&url).register(waits()).start().await.unwrap();
     let client = engine.client();
-    let letters = client.dead_letters().unwrap();
+    let letters = client.dead_letters().await.unwrap();
     let [first, second] = &letters[..] else { panic!("two letters, found {letters:?}") };
     assert_eq!((first.node.as_str(), &*first.dead.reason), ("node", "bad checksum"));
     assert_eq!(first.dead.envelope.message.target(), Some(id));
@@ -68,7 +68,7 @@ async fn a_dead_letter_is_settled_by_a_client() {
     drop(engine);
 
     let engine = Engine::open(&url).register(waits()).start().await.unwrap();
-    assert!(engine.client().dead_letters().unwrap().is_empty());
+    assert!(engine.client().dead_letters().await.unwrap().is_empty());
     assert_eq!(engine.client().run(id).show().await.unwrap().status(), Status::Cancelled);
     engine.stop(Duration::from_secs(5)).await;
 }

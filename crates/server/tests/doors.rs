@@ -216,7 +216,7 @@ async fn tokens_are_made_listed_and_revoked() {
 async fn without_login_only_this_machine_is_answered() {
     let engine = Engine::open("memory:").start().await.unwrap();
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
-        let refused = Server::new(engine.runtime()).without_login().listen(address.parse().unwrap()).await;
+        let refused = Server::new(engine.runtime().unwrap()).without_login().listen(address.parse().unwrap()).await;
         assert!(matches!(refused.map(drop), Err(ServeError::OpenToAll { .. })), "{address}");
     }
     let desk = Desk::over(engine, Server::without_login).await;

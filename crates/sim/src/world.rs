@@ -564,13 +564,9 @@ fn seen(witness: &Witness, letter: &Letter) {
         Letter::Took(_) => witness.saw("shard_taken"),
         Letter::Released(_) => witness.saw("shard_released"),
         Letter::Told { .. } => witness.saw("ledger_told_by_another_node"),
-        Letter::Ask { .. }
-        | Letter::Joined
-        | Letter::Forget { .. }
-        | Letter::Fetched(_)
-        | Letter::Follow { .. }
-        | Letter::Moved { .. }
-        | Letter::Rules
-        | Letter::Rows { .. } => {}
+        Letter::Ask { .. } | Letter::Joined | Letter::Forget { .. } | Letter::Fetched(_) => {}
+        // Nobody asks at a desk here, and nobody follows.
+        Letter::Desk(_) | Letter::Work(_) | Letter::Seat { .. } | Letter::Handed { .. } => {}
+        Letter::Follow { .. } | Letter::Moved { .. } | Letter::Rules | Letter::Rows { .. } => {}
     }
 }

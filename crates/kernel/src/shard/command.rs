@@ -22,7 +22,7 @@ use crate::{
 pub struct Ticket(pub u64);
 
 /// A worker known to a shard, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkerId(pub u32);
 
 /// What a shard can be asked to do.
@@ -353,7 +353,7 @@ pub struct Ending {
 }
 
 /// An attempt, handed to the worker that claimed it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dispatch {
     /// Of which workers.
     pub worker: WorkerId,
@@ -401,6 +401,19 @@ pub struct Dispatch {
     pub cancelling: bool,
     /// When the lease ends unless it is extended.
     pub lease_until: Timestamp,
+}
+
+impl Dispatch {
+    /// About how many bytes it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let signals = self.signals.iter().map(|signal| signal.payload.bytes());
+        let ledger = self.ops.iter().map(|op| match &op.state {
+            crate::OpState::Done { value, .. } => value.bytes() + 200,
+            _ => 200,
+        });
+        self.started.spec.input.bytes() + self.state.bytes() + signals.chain(ledger).sum::<usize>()
+    }
 }
 
 /// What leaves a shard once the position it was decided on is durable.

@@ -19,6 +19,10 @@ const PASSES_MAX: usize = 100_000;
 /// What a panic says when a timer, socket or task of the runtime was to be made outside of it.
 const OUTSIDE: &str = "context of a Tokio 1.x runtime";
 
+/// Refusals of an engine elsewhere that another attempt would get as well.
+const SET_ASIDE: [&str; 7] =
+    ["invalid", "busy", "too_large", "not_approved", "second_boundary", "malformed", "too_deep"];
+
 /// How an attempt's code came out.
 pub(crate) enum Driven<T> {
     /// It returned, and this is still to be written beside its outcome.
@@ -127,6 +131,9 @@ impl<T> Drive<T> {
                 | Refusal::NotApproved { .. }
                 | Refusal::SecondBoundary { .. }),
             ) => Driven::SetAside(ErrorInfo::terminal(refusal.code(), &refusal.to_string())),
+            Unanswered::Said { code, detail } if SET_ASIDE.contains(&code.as_str()) => {
+                Driven::SetAside(ErrorInfo::terminal(code, detail))
+            }
             _ => Driven::Lost,
         }
     }

@@ -13,7 +13,12 @@ pub(crate) async fn read(call: Call) -> Answered {
     let mut rows = in_time(call.engine.journal(run, from)).await??;
     let next = rows.get(most as usize).map(|row| row.rev.0);
     rows.truncate(most as usize);
-    let rows = rows.into_iter().map(|row| JournalRow { rev: row.rev.0, at: Instant(row.at), facts: row.facts });
+    let rows = rows.into_iter().map(|row| JournalRow {
+        rev: row.rev.0,
+        seq: row.seq.0,
+        at: Instant(row.at),
+        facts: row.facts,
+    });
     json(&Journal { rows: rows.collect(), next })
 }
 

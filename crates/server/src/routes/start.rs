@@ -65,14 +65,16 @@ pub(super) fn spec(call: &Call, start: Start) -> StartSpec {
     spec.deliveries_max = start.deliveries_max;
     spec.key = start.key.map(|key| UniqueKey {
         key: key.into(),
-        occupied: StatusSet::OPEN,
+        occupied: if start.occupied.is_empty() { StatusSet::OPEN } else { StatusSet::of(&start.occupied) },
         on_conflict: match start.on_conflict {
             OnConflict::Reject => Conflict::Reject,
             OnConflict::Reuse => Conflict::Reuse,
         },
     });
-    // Which versions there are is not known here, where others may have them.
-    let _ = call.engine.plan(&mut spec, start.version);
+    // Which versions there are is known of this node, and of workers that were here lately.
+    if call.engine.plan(&mut spec, start.version).is_err() && start.version.is_none() {
+        spec.version = call.engine.newest(&spec.namespace, &spec.workflow).unwrap_or(spec.version);
+    }
     spec
 }
 

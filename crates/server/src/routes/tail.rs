@@ -164,7 +164,7 @@ impl RunTail {
                 }
                 self.resumes = true;
                 self.told = row.rev.0;
-                let row = JournalRow { rev: row.rev.0, at: Instant(row.at), facts: row.facts };
+                let row = JournalRow { rev: row.rev.0, seq: row.seq.0, at: Instant(row.at), facts: row.facts };
                 event(&mut text, Some(&row.rev.to_string()), "row", &row)?;
             }
         }

@@ -24,20 +24,24 @@ pub(crate) async fn ask(call: Call) -> Answered {
     }
     let asked = Requesting { name: name.into(), input, dedup: dedup.map(Into::into), request: call.request() };
     let command = |told| Command::Update { run, asked: Box::new(asked.clone()), told };
-    match call.ask(run.slot(), command(Told::Accepted)).await? {
-        Answer::Requested(_) => {}
+    let duplicate = match call.ask(run.slot(), command(Told::Accepted)).await? {
+        Answer::Requested(accepted) => accepted.duplicate,
         other => return Err(unexpected(&other)),
-    }
+    };
     let wait = wait_ms.map_or(WAIT, Duration::from_millis);
     match call.within(wait, call.engine.ask(run.slot(), command(Told::Answered))).await.transpose()? {
-        Some(Answer::Answered(Reply::Value(value))) => json(&Updated { run, answered: true, answer: Some(value) }),
+        Some(Answer::Answered(Reply::Value(value))) => {
+            json(&Updated { run, answered: true, duplicate, answer: Some(value) })
+        }
         Some(Answer::Answered(Reply::Rejected(error))) => {
             let mut problem =
                 Problem::new("update_rejected", format!("{run} rejected update {:?}: {error}", asked.name));
             problem.error = Some(Error::from(&*error));
             Err(problem.into())
         }
-        None | Some(Answer::Refused(Refusal::Unknown)) => json(&Updated { run, answered: false, answer: None }),
+        None | Some(Answer::Refused(Refusal::Unknown)) => {
+            json(&Updated { run, answered: false, duplicate, answer: None })
+        }
         Some(other) => Err(unexpected(&other)),
     }
 }

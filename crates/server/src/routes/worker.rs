@@ -1,19 +1,21 @@
 //! Workers: they take attempts, and say what came of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::limits::{DELAY_MS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX};
 use abide_kernel::shard::{Answer, Command, Dispatch};
+use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::progress::Progressing;
 use abide_kernel::transition::record;
-use abide_kernel::{Child, ChildEnd, ClaimId, Claimant, Consume, Fingerprint, Refusal, Slot, TokenHash, mix};
+use abide_kernel::{ClaimId, Claimant, Fingerprint, Refusal, Slot, TokenHash, mix};
 use abide_protocol::limits::{CLAIMS_MAX, ENTRIES_ALL_MAX, ENTRIES_MAX, OFFERED_MAX, REPORTS_MAX};
 use abide_protocol::{
-    Arrived, Attempt, Backoff, ClaimWork, Claims, Entry, LedgerEntry, Offered, Offspring, Problem, Recorded, Report,
-    ReportAnswer, Reported, Reports, Retry, Say, Scope, Worker, Workers,
+    Attempt, Backoff, ClaimWork, Claims, Entry, Offered, Problem, Recorded, Report, ReportAnswer, Reported, Reports,
+    Retry, Say, Scope, Worker, Workers,
 };
 use abide_runtime::{Claiming, Offer, Work};
 use sha2::{Digest, Sha256};
@@ -24,12 +26,14 @@ use crate::call::{Call, in_time};
 
 /// Attempts are handed out together up to so many bytes, and at least one.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long what is promised may take to come.
+const AT_ONCE: Duration = Duration::from_secs(5);
 /// How long a delay grows at most, unless it is said otherwise.
 const DELAY_MS_MAX_DEFAULT: u64 = 3_600_000;
 
 pub(crate) async fn claim(call: Call) -> Answered {
     let asked: ClaimWork = call.body()?;
-    let offer = offer(&call, &asked)?;
+    let offer = offer(&call, &asked, asked.wait_ms > 0)?;
     let claiming = call.engine.claim(&offer)?;
     let wait = Duration::from_millis(asked.wait_ms);
     let work = if asked.wait_ms == 0 { at_once(claiming).await? } else { call.within(wait, claiming.work()).await };
@@ -38,10 +42,11 @@ pub(crate) async fn claim(call: Call) -> Answered {
 
 /// What was claimed in the same breath, if anything was.
 async fn at_once(claiming: Claiming) -> Result<Option<Result<Work, abide_runtime::Unanswered>>, Refused> {
-    match claiming.is_promised() {
-        true => Ok(Some(in_time(claiming.work()).await?)),
-        false => Ok(None),
+    if !claiming.is_promised() {
+        return Ok(None);
     }
+    // What another node has for it may be lost on the way, and goes back then.
+    Ok(tokio::time::timeout(AT_ONCE, claiming.work()).await.ok())
 }
 
 /// Attempts leave with the answer. What cannot be put into one goes back.
@@ -49,28 +54,18 @@ fn hand_out(mut work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answere
     if let Some(work) = &mut work {
         let mut bytes = 0;
         let fits = |dispatch: &&Dispatch| {
-            bytes += size(dispatch);
+            bytes += dispatch.bytes();
             bytes <= ANSWER_BYTES_MAX
         };
         let fitting = work.attempts().iter().take_while(fits).count();
         work.keep(fitting.max(1));
     }
-    let claims = work.iter().flat_map(|work| work.attempts()).map(attempt).collect();
+    let claims = work.iter().flat_map(|work| work.attempts()).map(Attempt::from).collect();
     let answered = answer(claims)?;
     if let Some(work) = work {
         drop(work.take());
     }
     Ok(answered)
-}
-
-/// About how many bytes an attempt has.
-fn size(dispatch: &Dispatch) -> usize {
-    let signals = dispatch.signals.iter().map(|signal| signal.payload.bytes());
-    let ledger = dispatch.ops.iter().map(|op| match &op.state {
-        abide_kernel::OpState::Done { value, .. } => value.bytes() + 200,
-        _ => 200,
-    });
-    dispatch.started.spec.input.bytes() + dispatch.state.bytes() + signals.chain(ledger).sum::<usize>()
 }
 
 pub(crate) async fn report(call: Call) -> Answered {
@@ -82,7 +77,7 @@ pub(crate) async fn report(call: Call) -> Answered {
     if written > ENTRIES_ALL_MAX {
         return Err(too_many("entries of the ledger in one request", ENTRIES_ALL_MAX, written));
     }
-    let offer = next.map(|next| offer(&call, &next)).transpose()?;
+    let offer = next.map(|next| offer(&call, &next, false)).transpose()?;
     let token = hash(&token);
     let claims: Vec<ClaimId> = reports.iter().map(|report| report.claim).collect();
     let commands: Vec<_> = reports.into_iter().map(|report| command(&call, token, report)).collect();
@@ -92,7 +87,7 @@ pub(crate) async fn report(call: Call) -> Answered {
     let mut told = Vec::with_capacity(claims.len());
     for (claim, command) in claims.into_iter().zip(commands) {
         told.push(match command {
-            Err(Refused(problem)) => ReportAnswer { recorded: None, lease_until: None, problem: Some(problem) },
+            Err(Refused(problem)) => ReportAnswer { problem: Some(problem), ..ReportAnswer::default() },
             Ok(_) => answer(&call, claim, answers.next().unwrap_or(Answer::Refused(Refusal::Unknown))).await,
         });
     }
@@ -140,7 +135,7 @@ fn hash(token: &str) -> TokenHash {
 }
 
 /// What a worker can execute, if it may.
-fn offer(call: &Call, asked: &ClaimWork) -> Result<Offer, Refused> {
+fn offer(call: &Call, asked: &ClaimWork, waits: bool) -> Result<Offer, Refused> {
     let bounded = |what: &str, found: usize| match found {
         0 => Err(invalid(what, "at least one", "none")),
         1..=OFFERED_MAX => Ok(()),
@@ -168,6 +163,7 @@ fn offer(call: &Call, asked: &ClaimWork) -> Result<Offer, Refused> {
         definitions,
         by: Claimant::new(asked.worker.as_str().into(), token, asked.lease_ms, None),
         most: asked.most as usize,
+        waits,
     })
 }
 
@@ -212,19 +208,23 @@ fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Comma
             let recording = record::Recording { claim: number, token, entries: entries(call, written)? };
             Command::Record { run, recording: Box::new(recording) }
         }
-        Say::Complete { outcome, entries: written } => {
+        Say::Complete { outcome, entries: written, consume, handled, compact_after } => {
             let outcome = outcome.into_kernel(|start| spec(call, start)).into();
             let entries = entries(call, written)?;
-            let consume = Consume::default();
-            let completing =
-                Completing { claim: number, token, outcome, consume, error: None, compact_after: None, entries };
+            let error = handled.map(|error| Arc::new(error.into()));
+            let completing = Completing { claim: number, token, outcome, consume, error, compact_after, entries };
             Command::Complete { run, completing }
+        }
+        Say::StartChild { key, start } => {
+            let spec = spec(call, *start);
+            let starting = StartingChild { claim: number, token, key: key.into(), spec, metadata: None };
+            Command::StartChild { run, starting: Box::new(starting) }
         }
         Say::Fail { error, retry: again, entries: written, reopen, set_aside } => {
             let failing = Failing {
                 claim: number,
                 token,
-                error: std::sync::Arc::new(error.into()),
+                error: Arc::new(error.into()),
                 retry: again.map(retry).transpose()?,
                 seed: mix(run.0 as u64) ^ u64::from(number),
                 entries: entries(call, written)?,
@@ -241,7 +241,7 @@ fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Comma
 fn written(say: &Say) -> &[Entry] {
     match say {
         Say::Record { entries } | Say::Complete { entries, .. } | Say::Fail { entries, .. } => entries,
-        Say::Heartbeat {} | Say::Progress { .. } | Say::GiveBack {} => &[],
+        Say::Heartbeat {} | Say::Progress { .. } | Say::GiveBack {} | Say::StartChild { .. } => &[],
     }
 }
 
@@ -276,9 +276,10 @@ fn retry(asked: Retry) -> Result<abide_kernel::RetryPolicy, Refused> {
 
 /// What became of a report. Of a run in another namespace it says that there is none.
 async fn answer(call: &Call, claim: ClaimId, answer: Answer) -> ReportAnswer {
-    let mut told = ReportAnswer { recorded: None, lease_until: None, problem: None };
+    let mut told = ReportAnswer::default();
     match answer {
         Answer::Recorded { rev, duplicate } => told.recorded = Some(Recorded { rev: rev.0, duplicate }),
+        Answer::Child(child) => told.child = Some(child),
         Answer::Extended { lease_until } => told.lease_until = Some(lease_until.into()),
         Answer::Refused(refusal) => {
             let problem = match call.find(claim.run).await {
@@ -290,58 +291,4 @@ async fn answer(call: &Call, claim: ClaimId, answer: Answer) -> ReportAnswer {
         other => told.problem = Some(unexpected(&other).0),
     }
     told
-}
-
-/// An attempt as a worker gets it.
-fn attempt(dispatch: &Dispatch) -> Attempt {
-    let spec = &dispatch.started.spec;
-    let text = |text: &abide_kernel::Str| text.to_string();
-    let first = dispatch.ops_dropped + 1;
-    Attempt {
-        claim: dispatch.claim,
-        lease_until: dispatch.lease_until.into(),
-        run: dispatch.claim.run,
-        workflow: text(&spec.workflow),
-        version: spec.version,
-        queue: text(&spec.queue),
-        key: spec.key.as_ref().map(|key| key.key.to_string()),
-        labels: spec.labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
-        epoch: dispatch.epoch,
-        step: text(&dispatch.step),
-        visit: dispatch.visit,
-        attempt: dispatch.retries + dispatch.reclaims + 1,
-        retries: dispatch.retries,
-        reclaims: dispatch.reclaims,
-        woken_by: dispatch.woken_by,
-        input: spec.input.clone(),
-        state: dispatch.state.clone(),
-        progress: dispatch.progress.iter().map(|event| (event.name.to_string(), event.value.clone())).collect(),
-        signals: dispatch.signals.iter().map(arrived).collect(),
-        children: dispatch.children.iter().map(offspring).collect(),
-        ledger: (first..).zip(dispatch.ops.iter()).map(|(op, entry)| LedgerEntry::of(op, entry)).collect(),
-        next_op: first + dispatch.ops.len() as u32,
-        ended: dispatch.ops_ended,
-        begun_at: dispatch.begun_at.into(),
-        cancelling: dispatch.cancelling,
-    }
-}
-
-fn arrived(signal: &abide_kernel::Signal) -> Arrived {
-    Arrived { id: signal.id, name: signal.name.to_string(), payload: signal.payload.clone(), at: signal.at.into() }
-}
-
-fn offspring(child: &Child) -> Offspring {
-    let (status, result, error) = match &child.end {
-        None => (None, None, None),
-        Some(ChildEnd::Ended { status, result, error, .. }) => (Some(*status), result.clone(), error.clone()),
-        Some(ChildEnd::Answered(_)) => (None, None, None),
-    };
-    Offspring {
-        run: child.id,
-        key: child.key.as_ref().map(ToString::to_string),
-        workflow: child.workflow.to_string(),
-        status: status.map(|status| status.to_string()),
-        result,
-        error: error.as_deref().map(Into::into),
-    }
 }

@@ -91,7 +91,7 @@ impl Desk {
 
     pub async fn within(engine: Engine, mut limits: Limits, how: impl FnOnce(Server) -> Server) -> Self {
         limits.body_bytes_max = BODY_BYTES_MAX;
-        let server = how(Server::new(engine.runtime()).limits(limits));
+        let server = how(Server::new(engine.runtime().unwrap()).limits(limits));
         let server = server.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         Self { engine, server, http: reqwest::Client::new() }
     }
@@ -106,7 +106,7 @@ impl Desk {
     }
 
     pub fn make(&self, scopes: &[Scope], namespaces: &[&str], expires_in_ms: Option<u64>) -> CreatedToken {
-        let engine = self.engine.runtime();
+        let engine = self.engine.runtime().unwrap();
         let asked = CreateToken {
             name: "ada".into(),
             scopes: scopes.to_vec(),

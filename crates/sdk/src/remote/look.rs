@@ -1,0 +1,122 @@
+//! Looking at runs of a server: lists, journals, and runs folded from them.
+
+use abide_kernel::envelope::DeadEnvelope;
+use abide_kernel::explain::{Explanation, Reason};
+use abide_kernel::shard::Settling;
+use abide_kernel::{LetterId, Rev, Row, Run, RunId, Seq};
+use abide_protocol::limits::PAGE_MAX;
+use abide_protocol::{Journal, Letter, Letters, RunPage, RunSummary};
+use abide_store::{DeadLetterItem, Filter, Listed, Page};
+
+use super::Http;
+use super::http::Ask;
+use crate::ClientError;
+
+impl Http {
+    pub(crate) async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, ClientError> {
+        let http = match &filter.namespace {
+            Some(namespace) => self.within(namespace),
+            None => self.clone(),
+        };
+        let statuses: Vec<String> = filter.statuses.iter().map(ToString::to_string).collect();
+        let mut found: Vec<Listed> = Vec::new();
+        let mut before = page.before;
+        while found.len() < page.most {
+            let left = (page.most - found.len()).min(PAGE_MAX as usize);
+            let ask = Ask::get("/runs")
+                .with("workflow", filter.workflow.as_ref().map(ToString::to_string))
+                .with("status", (!statuses.is_empty()).then(|| statuses.join(",")))
+                .with("queue", filter.queue.as_ref().map(ToString::to_string))
+                .with("key", filter.key.as_ref().map(ToString::to_string))
+                .with("parent", filter.parent.map(|run| run.to_string()))
+                .with("limit", Some(left.to_string()))
+                .with("before", before.map(|run| run.to_string()));
+            let RunPage { runs, next } = http.ask(ask).await?;
+            found.extend(runs.into_iter().map(listed));
+            before = next;
+            if before.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The run's journal from a revision on.
+    pub(crate) async fn journal(&self, run: RunId, from: u64) -> Result<Vec<Row>, ClientError> {
+        let path = format!("/runs/{run}/journal");
+        let mut rows: Vec<Row> = Vec::new();
+        let mut from = Some(from);
+        while let Some(next) = from {
+            let ask = Ask::get(&path).with("from", Some(next.to_string()));
+            let journal: Journal = self.ask(ask).await?;
+            for row in journal.rows {
+                let prior = rows.last().map_or(Seq(0), |row| row.seq);
+                let (seq, rev, at) = (Seq(row.seq), Rev(row.rev), row.at.0);
+                rows.push(Row { seq, run, rev, prior, at, facts: row.facts });
+            }
+            from = journal.next;
+        }
+        Ok(rows)
+    }
+
+    /// The run as it stands: its journal, folded.
+    pub(crate) async fn show(&self, run: RunId) -> Result<Run, ClientError> {
+        let rows = self.journal(run, 0).await?;
+        let nonsense = |what: String| ClientError::Engine(abide_runtime::Unanswered::Unexpected(what));
+        let (first, rest) = rows.split_first().ok_or_else(|| nonsense(format!("{run} without a journal")))?;
+        let mut folded = Run::begin(first).map_err(|bad| nonsense(bad.to_string()))?;
+        rest.iter().for_each(|row| folded.apply_row(row));
+        Ok(folded)
+    }
+
+    pub(crate) async fn explain(&self, run: RunId) -> Result<Explanation, ClientError> {
+        let path = format!("/runs/{run}/explain");
+        let told: abide_protocol::Explanation = self.ask(Ask::get(&path)).await?;
+        Ok(Explanation {
+            reason: Reason::Told(told.reason.into()),
+            sentence: told.sentence,
+            evidence: told.evidence.into_iter().collect(),
+            next_actions: told.next_actions,
+        })
+    }
+
+    pub(crate) async fn dead_letters(&self) -> Result<Vec<DeadLetterItem>, ClientError> {
+        let Letters { letters } = self.ask(Ask::get("/dead-letters").over()).await?;
+        let item = |letter: Letter| {
+            let what = || format!("the message of {}", letter.letter);
+            let envelope = serde_json::from_value(letter.message.clone());
+            let envelope = envelope.map_err(|source| ClientError::Codec { what: what(), source })?;
+            let dead = DeadEnvelope { envelope, reason: letter.reason.as_str().into() };
+            Ok(DeadLetterItem { id: letter.letter, at: letter.at.0, node: letter.node.clone(), dead })
+        };
+        letters.into_iter().map(item).collect()
+    }
+
+    pub(crate) async fn settle(&self, letter: LetterId, how: Settling) -> Result<(), ClientError> {
+        let verb = match how {
+            Settling::Requeue => "requeue",
+            Settling::Discard => "discard",
+        };
+        let path = format!("/dead-letters/{letter}/{verb}");
+        Ok(self.once(&Ask::verb(&path).over()).await?)
+    }
+}
+
+fn listed(summary: RunSummary) -> Listed {
+    let text = |text: Option<String>| text.map(Into::into);
+    Listed {
+        run: summary.run,
+        namespace: summary.namespace.into(),
+        workflow: summary.workflow.into(),
+        version: summary.version,
+        queue: summary.queue.into(),
+        status: summary.status,
+        step: text(summary.step),
+        key: text(summary.key),
+        parent: summary.parent,
+        created_at: summary.created_at.0,
+        updated_at: summary.updated_at.0,
+        due: summary.due.map(|at| at.0),
+        rev: summary.rev,
+    }
+}
