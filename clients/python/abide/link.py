@@ -31,6 +31,14 @@ class Link(Protocol):
             Unknown: whether it was recorded is not known.
         """
 
+    async def progress(self, name: str, value: Any) -> None:
+        """Says how far the step has come.
+
+        Raises:
+            Problem: it was refused.
+            Unknown: whether it was heard is not known.
+        """
+
 
 class Unknown(AbideError):
     """Whether something was recorded is not known: the claim goes back."""

@@ -44,6 +44,8 @@ class StepContext:
         """Signals that wait, in the order they arrived: `id`, `name`, `payload`, `at`."""
         self.children: list[dict[str, Any]] = attempt["children"]
         """Children: `run`, `workflow`, and once they have ended `status`, `result` or `error`."""
+        self.last_progress: dict[str, Any] = attempt.get("progress", {})
+        """What attempts before this one said of their progress at this step: the latest value of each name."""
         self.woken_by: str | None = attempt.get("woken_by")
         self.retries: int = attempt["retries"]
         self.reclaims: int = attempt["reclaims"]
@@ -69,6 +71,17 @@ class StepContext:
     def signal(self, name: str, default: Any = None) -> Any:
         """What the first signal of this name carries. It waits until the step progresses."""
         return next((found["payload"] for found in self.signals if found["name"] == name), default)
+
+    async def progress(self, name: str, value: Any) -> None:
+        """Says how far the step has come.
+
+        The latest value of each name is shown with the run, and told to the next attempt at this step. It is best effort: what
+        cannot be said is not, and the step goes on.
+        """
+        try:
+            await self._link.progress(name, jsons.plain("the progress", value))
+        except Unknown:
+            pass
 
     def effect(
         self,

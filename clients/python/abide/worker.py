@@ -58,6 +58,9 @@ class Held:
     async def record(self, entries: list[Entry]) -> None:
         await self._reporter.asked(self.claim, {"record": {"entries": entries}})
 
+    async def progress(self, name: str, value: Any) -> None:
+        await self._reporter.asked(self.claim, {"progress": {"name": name, "value": value}})
+
     def lose(self, why: str) -> None:
         """The claim has ended without it."""
         if not self.lost.is_set():

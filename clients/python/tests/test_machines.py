@@ -44,6 +44,30 @@ async def part(ctx: abide.Context, n: int) -> int:
 
 
 class Machines(unittest.TestCase):
+    def test_the_next_attempt_is_told_how_far_the_last_one_came(self) -> None:
+        """BU-28, BU-29"""
+        machine = abide.Machine("pages", retry=abide.RetryPolicy.exponential(1, retries_max=2))
+
+        @machine.step("copy")
+        async def copy(ctx: abide.StepContext) -> abide.Outcome:
+            first = ctx.last_progress.get("page", 0)
+            for page in range(first + 1, first + 3):
+                await ctx.progress("page", page)
+            if ctx.attempt == 0:
+                raise RuntimeError("broken")
+            return abide.next_step("end", first)
+
+        @machine.step("end")
+        async def end(ctx: abide.StepContext) -> abide.Outcome:
+            return abide.done([ctx.state, ctx.last_progress])
+
+        async def test() -> None:
+            run = TestEngine(machine).start("pages", None)
+            self.assertEqual(await run.result(), [2, {}], "of the step before, nothing is told")
+            self.assertEqual(run.progress, {"page": 4})
+
+        go(test())
+
     def test_steps_follow_their_outcomes(self) -> None:
         machine, calls = order()
 

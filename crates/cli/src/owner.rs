@@ -48,7 +48,27 @@ impl Place {
     }
 }
 
+/// How an engine is among the nodes of a database.
+#[derive(Clone, Debug)]
+pub(crate) struct Stay {
+    /// What it is called.
+    pub(crate) node: String,
+    /// Where other nodes reach it; any port on the side of this machine that they see, if absent.
+    pub(crate) listen: Option<SocketAddr>,
+    /// The address that they are told, if it is another.
+    pub(crate) advertise: Option<String>,
+}
+
 impl Place {
+    /// An engine on the store, made if it is not there, that stays: of a database it serves its share. It executes nothing,
+    /// and lets workers outside do so.
+    pub(crate) fn serve(&self, runtime: &Runtime, stay: &Stay) -> Result<Engine, Failure> {
+        match &self.at {
+            At::File { path, durability } => own_file(runtime, path, *durability),
+            At::Database(url) => join(runtime, url, stay),
+        }
+    }
+
     /// An engine on the store, made if it is not there. It executes nothing, and lives in `runtime`.
     pub(crate) fn own(&self, runtime: &Runtime) -> Result<Engine, Failure> {
         match &self.at {
@@ -125,12 +145,35 @@ fn visit(runtime: &Runtime, url: &PostgresUrl) -> Result<Engine, Failure> {
     Ok(engine)
 }
 
+/// Joins the nodes of a database, for good.
+fn join(runtime: &Runtime, url: &PostgresUrl, stay: &Stay) -> Result<Engine, Failure> {
+    let mut store = open_database(url)?;
+    let seen = postgres::open_read_only(url)?.membership()?.unwrap_or_default();
+    let at = stay.listen.unwrap_or_else(|| SocketAddr::new(side_towards(&seen), 0));
+    let secret = secret(&mut store)?;
+    let (wire, address, mailbox) = runtime.block_on(Wire::listen(at, secret))?;
+    let mut config = config();
+    config.node.clone_from(&stay.node);
+    config.any_workflow = true;
+    config.sharing.address = stay.advertise.clone().unwrap_or_else(|| address.to_string());
+    config.sharing.link = wire;
+    let _inside = runtime.enter();
+    let engine = Engine::open(Box::new(store), config)?;
+    engine.receives(&mailbox);
+    Ok(engine)
+}
+
+/// What nodes know each other by.
+fn secret(store: &mut PostgresStore) -> Result<Vec<u8>, Failure> {
+    match std::env::var(SECRET) {
+        Ok(secret) => Ok(secret.into_bytes()),
+        Err(_) => Ok(store.secret()?),
+    }
+}
+
 /// A way to the other nodes, and from them to here.
 async fn listen(store: &mut PostgresStore, seen: &Membership) -> Result<(Arc<Wire>, SocketAddr, Mailbox), Failure> {
-    let secret = match std::env::var(SECRET) {
-        Ok(secret) => secret.into_bytes(),
-        Err(_) => store.secret()?,
-    };
+    let secret = secret(store)?;
     Ok(Wire::listen(SocketAddr::new(side_towards(seen), 0), secret).await?)
 }
 

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use shop::Shop;
 
 /// A server that ends with the test.
@@ -148,4 +148,97 @@ fn a_token_that_makes_no_sense_is_refused_before_anything_is_made() {
         assert_eq!(refused.code, 2, "{refused:?}");
     }
     assert!(!shop.path().exists());
+}
+
+const WORKER: &str = "/v1/namespaces/default/worker";
+const SECRET: &str = "a secret of the worker";
+
+/// What a worker asks for.
+fn wants(most: u32, lease_ms: u64, wait_ms: u64) -> Value {
+    let hash = "f09c2a037ba69c74dd493dafcbe83de8";
+    let workflow = json!({"workflow": "parcel", "fingerprint": "00000000000000aa", "first_step": "s1"});
+    json!({"worker": "hand", "token_hash": hash, "workflows": [workflow], "most": most, "lease_ms": lease_ms, "wait_ms": wait_ms})
+}
+
+/// SQ-35, SQ-38, SQ-43, SQ-44: a worker that sends its last hundred requests again, answers twice and otherwise, answers after
+/// its lease, or speaks for a claim of another run changes nothing, is told by typed refusals, and stands in the story of the
+/// runs.
+#[test]
+fn a_worker_that_repeats_itself_changes_nothing() {
+    let shop = Shop::new();
+    let served = Served::begin(&shop, &["--no-auth"]);
+    let ask = |path: &str, body: &Value| -> Value {
+        let (status, said) = served.ask("POST", path, "", &body.to_string());
+        assert!(status < 300, "{said}");
+        serde_json::from_str(&said).expect("JSON")
+    };
+    let runs: Vec<String> = (0..12)
+        .map(|_| {
+            let begun = ask("/v1/namespaces/default/runs", &json!({"workflow": "parcel"}));
+            begun["run"].as_str().expect("a run").to_owned()
+        })
+        .collect();
+    let mut sent: Vec<(String, Value)> = Vec::new();
+    let mut send = |path: &str, body: Value| -> Value {
+        sent.push((format!("{WORKER}{path}"), body.clone()));
+        ask(&format!("{WORKER}{path}"), &body)
+    };
+    let report = |claim: &Value, say: Value| json!({"token": SECRET, "reports": [{"claim": claim, "say": say}]});
+    // Every run goes through nine steps, each claimed, kept and completed for itself.
+    for _ in 0..runs.len() * 9 {
+        let given = send("/claims", wants(1, 30_000, 10_000));
+        let attempt = &given["claims"][0];
+        let claim = &attempt["claim"];
+        send("/reports", report(claim, json!({"heartbeat": {}})));
+        let step: u32 = attempt["step"].as_str().and_then(|step| step[1..].parse().ok()).expect("a step");
+        let outcome = match step {
+            9 => json!({"done": {"result": step}}),
+            _ => json!({"next": {"step": format!("s{}", step + 1), "state": step}}),
+        };
+        let told = send("/reports", report(claim, json!({"complete": {"outcome": outcome}})));
+        assert_eq!(told["answers"][0]["recorded"]["duplicate"], false, "{told}");
+    }
+    let shown = |run: &String| shop.abide(&["run", "show", run, "--json"]).ok().json();
+    let ends: Vec<Value> = runs.iter().map(|run| shown(run)["result"].clone()).collect();
+    assert!(ends.iter().all(|end| *end == json!(9)), "{ends:?}");
+
+    let codes = ["run_over", "stale_claim", "conflicting_completion"];
+    for (path, body) in sent.iter().rev().take(100) {
+        let mut body = body.clone();
+        // What was waited for does not come again.
+        if body.get("wait_ms").is_some() {
+            body["wait_ms"] = json!(0);
+        }
+        let told = ask(path, &body);
+        assert!(told["claims"].as_array().is_none_or(Vec::is_empty), "{told}");
+        for answer in told["answers"].as_array().into_iter().flatten() {
+            let refused = answer["problem"]["code"].as_str().is_some_and(|code| codes.contains(&code));
+            assert!(refused || answer["recorded"]["duplicate"] == true, "{answer}");
+        }
+    }
+    let last = |run: &String| runs.iter().position(|known| known == run).expect("one of them");
+    for run in &runs {
+        assert_eq!(shown(run)["result"], ends[last(run)]);
+        assert_eq!(shown(run)["status"], "done");
+    }
+
+    // After its lease, otherwise than before, and for another run's claim.
+    let begun = ask("/v1/namespaces/default/runs", &json!({"workflow": "parcel"}));
+    let run = begun["run"].as_str().expect("a run").to_owned();
+    let late = ask(&format!("{WORKER}/claims"), &wants(1, 100, 10_000))["claims"][0]["claim"].clone();
+    let again = ask(&format!("{WORKER}/claims"), &wants(1, 30_000, 10_000))["claims"][0].clone();
+    assert_eq!((&again["run"], &again["reclaims"]), (&json!(run), &json!(1)));
+    let done = |result: u32| json!({"complete": {"outcome": {"done": {"result": result}}}});
+    let code = |claim: &Value, say: Value| -> String {
+        let told = ask(&format!("{WORKER}/reports"), &report(claim, say));
+        told["answers"][0]["problem"]["code"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(code(&late, done(1)), "stale_claim");
+    let other = again["claim"].as_str().expect("a claim").replace(&run["run_".len()..], &runs[0]["run_".len()..]);
+    assert!(["run_over", "stale_claim"].contains(&&*code(&json!(other), done(2))));
+    assert_eq!(code(&again["claim"], done(3)), "");
+    assert_eq!(code(&again["claim"], done(4)), "conflicting_completion");
+    assert_eq!((&shown(&run)["result"], &shown(&runs[0])["result"]), (&json!(3), &json!(9)));
+    let story = shop.abide(&["run", "show", &run]).ok().out;
+    assert!(story.contains("anomaly"), "{story}");
 }

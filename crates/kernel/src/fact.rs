@@ -16,7 +16,8 @@ use crate::run::{Run, Wait};
 use crate::spec::is_zero;
 use crate::{
     Answered, Asked, Assigned, ChildAnswered, ChildEnded, ChildStarted, Decided, ErrorInfo, Fingerprint, OpId, OpKind,
-    Outcome, Payload, RequestId, Requested, Retrying, Rev, RunId, Seq, StartSpec, Status, Str, Timestamp, TokenHash,
+    Outcome, Payload, Progressed, RequestId, Requested, Retrying, Rev, RunId, Seq, StartSpec, Status, Str, Timestamp,
+    TokenHash,
 };
 
 /// The version of the fact format written by this release.
@@ -58,6 +59,8 @@ pub enum Fact {
     Claimed(Claimed),
     /// The lease was extended.
     Heartbeat(Heartbeat),
+    /// A step said how far it has come.
+    Progressed(Box<Progressed>),
     /// The lease ended without an answer.
     Expired(ClaimRef),
     /// The claim was given back before the worker had begun.
@@ -131,6 +134,7 @@ impl Fact {
             Self::Notified(_) => "notified",
             Self::Claimed(_) => "claimed",
             Self::Heartbeat(_) => "heartbeat",
+            Self::Progressed(_) => "progressed",
             Self::Expired(_) => "expired",
             Self::Returned(_) => "returned",
             Self::Completed(_) => "completed",

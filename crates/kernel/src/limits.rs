@@ -34,6 +34,12 @@ pub const NOTE_BYTES_MAX: usize = 16 * 1024;
 pub const LABELS_MAX: usize = 64;
 /// Anomalies kept per run; later ones are only counted.
 pub const ANOMALIES_MAX: usize = 32;
+/// Names under which one visit of a step may say how far it has come.
+pub const PROGRESS_NAMES_MAX: usize = 32;
+/// Largest value that a step says of its progress, in bytes.
+pub const PROGRESS_BYTES_MAX: usize = 4 * 1024;
+/// How much of what its steps said a run remembers; the oldest is forgotten first.
+pub const PROGRESS_EVENTS_MAX: usize = 64;
 /// An attempt that was delivered this often without an answer goes to the dead letters.
 pub const DELIVERIES_MAX_DEFAULT: u32 = 20;
 /// How long an attempt waits for its definition, unless it is said otherwise: a day, in milliseconds.

@@ -120,6 +120,9 @@ pub struct Run {
     /// Who executed the last step that was recorded, and when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_executed: Option<Executed>,
+    /// What its steps said of themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<alloc::boxed::Box<crate::Progress>>,
     /// It has left the statuses that occupy its business key. A freed key is not taken back within an epoch.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub key_freed: bool,

@@ -95,6 +95,7 @@ pub fn threads(run: RunId, started: &Started, fact: &Fact) -> SmallVec<[Thread; 
         | Fact::Notified(_)
         | Fact::Claimed(_)
         | Fact::Heartbeat(_)
+        | Fact::Progressed(_)
         | Fact::Expired(_)
         | Fact::Returned(_)
         | Fact::DeadLettered(_)

@@ -227,3 +227,31 @@ fn disturb(world: &mut World, runs: &mut Vec<RunId>, pick: usize) {
     };
     assert!(running(world).iter().all(executing), "memory and log agree on who executes");
 }
+
+/// AB-18: a queue of one namespace can be paused and resumed at any time; what executes goes on, and is still counted.
+#[test]
+fn rules_change_while_attempts_execute() {
+    let scope = Scope::QueueOf { namespace: flow().namespace, queue: "mail".into() };
+    for shards in [1, 4] {
+        let mut world = world(shards, vec![cap(queue("mail"), 3)]);
+        let runs = start_all(&mut world, 6, &mail());
+        world.go_by(vec![cap(scope.clone(), 0)]);
+        assert_eq!(world.claim("w1", 3), 0, "also when nothing of it ever began");
+        world.go_by(vec![cap(queue("mail"), 3)]);
+        assert_eq!(world.claim("w1", 3), 3);
+        start_all(&mut world, 2, &flow());
+        let elsewhere = Scope::QueueOf { namespace: "elsewhere".into(), queue: "mail".into() };
+        world.go_by(vec![cap(queue("mail"), 4), cap(scope.clone(), 0), cap(elsewhere, 0)]);
+        assert_eq!(world.claim("w1", 99), 2, "only what is in another queue");
+        let waiting = runs.iter().find(|run| !running(&world).contains(run)).expect("one that waits");
+        assert_eq!(told(&world, *waiting).reason.code(), "queue_paused");
+        world.go_by(vec![cap(queue("mail"), 4)]);
+        world.claim("w1", 99);
+        assert_eq!(running_of(&world, &runs), 4, "those that executed all along count");
+        check(&world);
+    }
+}
+
+fn running_of(world: &World, runs: &[RunId]) -> usize {
+    running(world).iter().filter(|run| runs.contains(run)).count()
+}

@@ -32,6 +32,7 @@ impl From<&Dispatch> for Attempt {
             input: spec.input.clone(),
             state: dispatch.state.clone(),
             published: dispatch.published.clone(),
+            progress: dispatch.progress.iter().map(|event| (event.name.to_string(), event.value.clone())).collect(),
             signals: dispatch.signals.iter().map(Into::into).collect(),
             children: dispatch.children.iter().map(Into::into).collect(),
             ledger: (first..).zip(dispatch.ops.iter()).map(|(op, entry)| LedgerEntry::of(op, entry)).collect(),
@@ -78,6 +79,7 @@ impl Attempt {
             woken_by: self.woken_by,
             state: self.state,
             published: self.published,
+            progress: self.progress.into_iter().map(|(name, value)| said(&name, value)).collect(),
             signals: self.signals.into_iter().map(Into::into).collect(),
             children: self.children.into_iter().map(|child| child.into_kernel(&self.step)).collect(),
             ops_dropped: (self.next_op - 1).saturating_sub(self.ledger.len() as u32),
@@ -88,6 +90,11 @@ impl Attempt {
             lease_until: self.lease_until.0,
         }
     }
+}
+
+/// What was said of progress; which number it had did not travel.
+fn said(name: &str, value: kernel::Payload) -> kernel::ProgressEvent {
+    kernel::ProgressEvent { seq: 0, name: name.into(), value, at: Timestamp(0) }
 }
 
 impl From<&kernel::Signal> for Arrived {

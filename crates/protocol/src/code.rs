@@ -142,6 +142,18 @@ pub const CODES: &[Code] = &[
     ),
     code("request_timeout", 408, "The body did not arrive in time", "send the same request again"),
     code(
+        "rate_limited",
+        429,
+        "The token asks too often",
+        "wait as long as Retry-After says, and ask less often; GET /v1/limits says how often",
+    ),
+    code(
+        "too_many_connections",
+        503,
+        "There are too many connections",
+        "close those that are not needed, and connect again later",
+    ),
+    code(
         "store_unavailable",
         503,
         "The store cannot be read or written",

@@ -5,7 +5,9 @@
 //! the same version. Nothing here does I/O.
 
 mod attempt;
+mod audit;
 mod boundary;
+mod bounds;
 mod code;
 mod dead_letter;
 mod effect;
@@ -18,20 +20,26 @@ mod node;
 pub mod openapi;
 mod outcome;
 mod problem;
+mod progress;
+mod queue;
 mod result;
 mod route;
+mod routes;
 mod run;
 mod scope;
 mod shape;
 mod signal;
 mod speak;
 mod start;
+mod tail;
 mod token;
 mod update;
 mod worker;
 mod workflow;
 
+pub use audit::{Audit, Change};
 pub use boundary::{Assign, Boundary, BoundaryEvent, BoundaryPage, Decide, Decision};
+pub use bounds::Bounds;
 pub use code::{CODES, Code};
 pub use dead_letter::{Letter, Letters};
 pub use effect::{Effect, EffectPage, Effects, How, Resolve, RunEffect};
@@ -42,12 +50,16 @@ pub use ledger::{Elapsed, Entered, Entry, EntryEnd, LedgerEntry, Otherwise, Want
 pub use node::{Health, Node, Nodes, Ready};
 pub use outcome::{Join, Moment, Outcome};
 pub use problem::Problem;
+pub use progress::{Progress, ProgressPage, latest as latest_progress};
+pub use queue::{Queue, QueueHeld, QueueLimits, QueueRate, Queues};
 pub use result::{Ending, Recorded};
-pub use route::{Method, Operation, Query, QueryKind, Reach, Route, routes};
+pub use route::{Method, Operation, Query, QueryKind, Reach, Route};
+pub use routes::routes;
 pub use run::{Cancel, Error, Explanation, Run, RunPage, RunSummary, State};
 pub use scope::{BadScope, Scope};
 pub use signal::{Signal, Signalled};
 pub use start::{Admission, Concurrency, OnConflict, Start, StartAnswer, StartMany, Started, StartedMany};
+pub use tail::{Following, Happened, Reset, ResetReason};
 pub use token::{CreateToken, CreatedToken, Token, Tokens};
 pub use update::{Update, Updated};
 pub use worker::{

@@ -60,8 +60,9 @@ fn operation(route: &Route, shapes: &mut SchemaGenerator) -> Value {
     described
 }
 
-/// `RunStart` as `run_start`.
-fn operation_id(route: &Route) -> String {
+/// The name of what a route does: `RunStart` as `run_start`.
+#[must_use]
+pub fn operation_id(route: &Route) -> String {
     let mut id = String::new();
     for letter in format!("{:?}", route.operation).chars() {
         if letter.is_ascii_uppercase() && !id.is_empty() {
@@ -111,6 +112,12 @@ fn parameters(route: &Route, shapes: &mut SchemaGenerator) -> Vec<Value> {
             "description": "A UUID of version 7, or req_<32 hex digits>: a second request with it gets the answer of the first.",
         }));
     }
+    if !route.events.is_empty() {
+        all.push(json!({
+            "name": "Last-Event-ID", "in": "header", "required": false, "schema": {"type": "string"},
+            "description": "The id of the last event that came: what follows it is told.",
+        }));
+    }
     all
 }
 
@@ -119,6 +126,10 @@ fn responses(route: &Route, shapes: &mut SchemaGenerator) -> Value {
     let mut good = json!({"description": route.summary});
     if let Some(answer) = route.answer {
         good["content"] = json!({"application/json": {"schema": answer(shapes)}});
+    } else if !route.events.is_empty() {
+        let events = route.events.iter().map(|(name, shape)| ((*name).to_owned(), json!(shape(shapes))));
+        let events: Map<String, Value> = events.collect();
+        good["content"] = json!({"text/event-stream": {"schema": {"type": "string"}, "x-abide-events": events}});
     } else if route.status == 200 && route.operation == crate::Operation::Metrics {
         good["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
     } else if route.status == 200 {
@@ -153,9 +164,19 @@ fn header(status: u16) -> Option<(&'static str, &'static str)> {
 /// Every problem that a route may answer with, by its status.
 #[must_use]
 pub fn problems(route: &Route) -> Vec<&'static Code> {
-    let mut names: Vec<&str> = vec!["internal", "bad_host", "bad_query", "too_large", "malformed", "request_timeout"];
+    let mut names: Vec<&str> =
+        vec!["internal", "too_many_connections", "bad_host", "bad_query", "too_large", "malformed", "request_timeout"];
     if route.reach != Reach::Open {
-        names.extend(["unauthenticated", "forbidden", "busy", "corrupt", "unknown", "closed", "store_unavailable"]);
+        names.extend([
+            "unauthenticated",
+            "forbidden",
+            "rate_limited",
+            "busy",
+            "corrupt",
+            "unknown",
+            "closed",
+            "store_unavailable",
+        ]);
     }
     if route.operation == crate::Operation::Ready {
         names.push("closed");

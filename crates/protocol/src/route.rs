@@ -1,15 +1,9 @@
-//! The routes: one table says of each what it needs, takes and answers. The server, the OpenAPI document and the tests
-//! are made from it.
+//! A route: what it needs, takes and answers.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use crate::limits::{PAGE_MAX, ROWS_MAX};
-use crate::{
-    Assign, Boundary, BoundaryPage, Cancel, ClaimWork, Claims, CreateToken, CreatedToken, Decide, EffectPage, Effects,
-    Ending, Explanation, Health, Journal, Letters, Nodes, Ready, Recorded, Reported, Reports, Resolve, Run, RunPage,
-    Scope, Signal, Signalled, Start, StartMany, Started, StartedMany, State, Tokens, Update, Updated, Workers,
-    Workflows,
-};
+use crate::Scope;
+use crate::limits::PAGE_MAX;
 
 /// What can be asked of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +18,8 @@ pub enum Operation {
     RunEffects,
     RunState,
     RunResult,
+    RunEvents,
+    RunProgress,
     RunSignal,
     RunUpdate,
     RunCancel,
@@ -48,11 +44,18 @@ pub enum Operation {
     WorkerClaim,
     WorkerReport,
     WorkerList,
+    EventList,
+    QueueList,
+    QueuePause,
+    QueueResume,
+    QueueLimit,
     WorkflowList,
     NodeList,
     TokenList,
     TokenCreate,
     TokenRevoke,
+    AuditList,
+    Limits,
     Metrics,
     Health,
     Ready,
@@ -65,6 +68,7 @@ pub enum Operation {
 pub enum Method {
     Get,
     Post,
+    Put,
     Delete,
 }
 
@@ -75,6 +79,7 @@ impl Method {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Put => "PUT",
             Self::Delete => "DELETE",
         }
     }
@@ -145,6 +150,8 @@ pub struct Route {
     pub body_optional: bool,
     /// The shape of its answer, if that is JSON.
     pub answer: Option<MakeSchema>,
+    /// The events of its answer by their names, if that is a stream of them.
+    pub events: Vec<(&'static str, MakeSchema)>,
     /// The HTTP status of its answer.
     pub status: u16,
     /// Whether an `Idempotency-Key` gets a second request the answer of the first.
@@ -154,7 +161,7 @@ pub struct Route {
 }
 
 impl Route {
-    fn new(operation: Operation, method: Method, path: String, reach: Reach, scope: Option<Scope>) -> Self {
+    pub(crate) fn new(operation: Operation, method: Method, path: String, reach: Reach, scope: Option<Scope>) -> Self {
         Self {
             operation,
             method,
@@ -166,6 +173,7 @@ impl Route {
             body: None,
             body_optional: false,
             answer: None,
+            events: Vec::new(),
             status: 200,
             idempotent: false,
             problems: &[],
@@ -173,72 +181,78 @@ impl Route {
     }
 
     /// A route inside of a namespace.
-    fn within(operation: Operation, method: Method, path: &str, scope: Scope) -> Self {
+    pub(crate) fn within(operation: Operation, method: Method, path: &str, scope: Scope) -> Self {
         let path = format!("{}/namespaces/{{namespace}}{path}", crate::PREFIX);
         Self::new(operation, method, path, Reach::Namespace, Some(scope))
     }
 
     /// A route about the store as a whole.
-    fn over(operation: Operation, method: Method, path: &str, reach: Reach, scope: Scope) -> Self {
+    pub(crate) fn over(operation: Operation, method: Method, path: &str, reach: Reach, scope: Scope) -> Self {
         Self::new(operation, method, format!("{}{path}", crate::PREFIX), reach, Some(scope))
     }
 
     /// A route that needs no token.
-    fn open(operation: Operation, path: &str) -> Self {
+    pub(crate) fn open(operation: Operation, path: &str) -> Self {
         Self::new(operation, Method::Get, path.to_owned(), Reach::Open, None)
     }
 
-    fn says(mut self, summary: &'static str) -> Self {
+    pub(crate) fn says(mut self, summary: &'static str) -> Self {
         self.summary = summary;
         self
     }
 
-    fn takes<T: JsonSchema>(mut self) -> Self {
+    pub(crate) fn takes<T: JsonSchema>(mut self) -> Self {
         self.body = Some(SchemaGenerator::subschema_for::<T>);
         self
     }
 
-    fn may_take<T: JsonSchema>(mut self) -> Self {
+    pub(crate) fn may_take<T: JsonSchema>(mut self) -> Self {
         self.body_optional = true;
         self.takes::<T>()
     }
 
-    fn answers<T: JsonSchema>(mut self) -> Self {
+    pub(crate) fn answers<T: JsonSchema>(mut self) -> Self {
         self.answer = Some(SchemaGenerator::subschema_for::<T>);
         self
     }
 
-    fn status(mut self, status: u16) -> Self {
+    /// Its answer is a stream that tells such events.
+    pub(crate) fn tells<T: JsonSchema>(mut self, name: &'static str) -> Self {
+        self.events.push((name, SchemaGenerator::subschema_for::<T>));
+        self
+    }
+
+    pub(crate) fn status(mut self, status: u16) -> Self {
         self.status = status;
         self
     }
 
-    fn idempotent(mut self) -> Self {
+    pub(crate) fn idempotent(mut self) -> Self {
         self.idempotent = true;
         self
     }
 
-    fn problems(mut self, codes: &'static [&'static str]) -> Self {
+    pub(crate) fn problems(mut self, codes: &'static [&'static str]) -> Self {
         self.problems = codes;
         self
     }
 
-    fn text(mut self, name: &'static str, about: &'static str) -> Self {
+    pub(crate) fn text(mut self, name: &'static str, about: &'static str) -> Self {
         self.query.push(Query { name, kind: QueryKind::Text, about });
         self
     }
 
-    fn run(mut self, name: &'static str, about: &'static str) -> Self {
+    pub(crate) fn run(mut self, name: &'static str, about: &'static str) -> Self {
         self.query.push(Query { name, kind: QueryKind::Run, about });
         self
     }
 
-    fn number(mut self, name: &'static str, from: u64, to: u64, about: &'static str) -> Self {
+    pub(crate) fn number(mut self, name: &'static str, from: u64, to: u64, about: &'static str) -> Self {
         self.query.push(Query { name, kind: QueryKind::Number { from, to }, about });
         self
     }
 
-    fn paged(self) -> Self {
+    pub(crate) fn paged(self) -> Self {
         self.number("limit", 1, PAGE_MAX, "at most so many runs; 50 if absent")
             .run("before", "only runs older than this one: what the page before has as next")
     }
@@ -246,332 +260,5 @@ impl Route {
     /// The names of the parameters in its path, in order.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
-    }
-}
-
-/// What may be wrong with any command about a run.
-const COMMAND: &[&str] = &["not_found", "run_over", "cancelling", "invalid", "busy", "corrupt"];
-const PERSON: &[&str] = &[
-    "not_found",
-    "invalid",
-    "run_over",
-    "stale_boundary",
-    "already_decided",
-    "decision_late",
-    "not_assignee",
-    "wrong_role",
-    "busy",
-    "corrupt",
-];
-const LOOK: &[&str] = &["not_found", "corrupt"];
-
-/// Every route.
-#[must_use]
-pub fn routes() -> Vec<Route> {
-    [runs(), asks(), effects(), approvals(), tasks(), dead_letters(), workers(), store(), server()].concat()
-}
-
-fn runs() -> Vec<Route> {
-    use Method::{Get, Post};
-    use Operation as Do;
-    let read = |operation, path| Route::within(operation, Get, path, Scope::Read);
-    vec![
-        Route::within(Do::RunStart, Post, "/runs", Scope::Start)
-            .says("Start a run")
-            .takes::<Start>()
-            .answers::<Started>()
-            .status(201)
-            .idempotent()
-            .problems(&["invalid", "key_taken", "other_input", "busy"]),
-        Route::within(Do::RunStartMany, Post, "/runs/batch", Scope::Start)
-            .says("Start many runs: one answer each")
-            .takes::<StartMany>()
-            .answers::<StartedMany>()
-            .idempotent()
-            .problems(&["invalid", "busy"]),
-        read(Do::RunList, "/runs")
-            .says("List runs, newest first")
-            .text("workflow", "runs of this workflow")
-            .text("status", "runs in one of these statuses, separated by commas; open means all that are not over")
-            .text("queue", "runs in this queue")
-            .text("key", "runs with this business key")
-            .run("parent", "children of this run")
-            .paged()
-            .answers::<RunPage>(),
-        read(Do::RunShow, "/runs/{run}").says("Show a run").answers::<Run>().problems(LOOK),
-        read(Do::RunJournal, "/runs/{run}/journal")
-            .says("Show what became true of a run, in order")
-            .number("from", 0, u64::MAX, "from this revision on; 1 if absent")
-            .number("limit", 1, ROWS_MAX, "at most so many rows; 1000 if absent")
-            .answers::<Journal>()
-            .problems(LOOK),
-        read(Do::RunExplain, "/runs/{run}/explain")
-            .says("Say why a run does not move")
-            .answers::<Explanation>()
-            .problems(LOOK),
-        read(Do::RunEffects, "/runs/{run}/effects")
-            .says("List the outside work of a run")
-            .answers::<Effects>()
-            .problems(LOOK),
-        read(Do::RunState, "/runs/{run}/state")
-            .says("Show the state of a run, now or at a revision")
-            .number("rev", 0, u64::MAX, "at this revision; the last if absent")
-            .answers::<State>()
-            .problems(&["not_found", "invalid", "corrupt"]),
-        read(Do::RunResult, "/runs/{run}/result")
-            .says("Wait for the end of a run")
-            .number(
-                "wait_ms",
-                0,
-                u64::MAX,
-                "how long to wait, in milliseconds; not at all if absent, and never more than a minute",
-            )
-            .answers::<Ending>()
-            .problems(LOOK),
-    ]
-}
-
-fn asks() -> Vec<Route> {
-    use Method::Post;
-    use Operation as Do;
-    vec![
-        Route::within(Do::RunSignal, Post, "/runs/{run}/signals", Scope::Signal)
-            .says("Send a signal to a run")
-            .takes::<Signal>()
-            .answers::<Signalled>()
-            .idempotent()
-            .problems(COMMAND),
-        Route::within(Do::RunUpdate, Post, "/runs/{run}/updates", Scope::Signal)
-            .says("Ask a run to do something, and wait for its answer")
-            .takes::<Update>()
-            .answers::<Updated>()
-            .idempotent()
-            .problems(&[
-                "not_found",
-                "run_over",
-                "cancelling",
-                "invalid",
-                "busy",
-                "unanswered",
-                "update_rejected",
-                "no_updates",
-                "corrupt",
-            ]),
-        Route::within(Do::RunCancel, Post, "/runs/{run}/cancel", Scope::Operate)
-            .says("End a run from outside")
-            .may_take::<Cancel>()
-            .answers::<Recorded>()
-            .idempotent()
-            .problems(COMMAND),
-        Route::within(Do::RunResume, Post, "/runs/{run}/resume", Scope::Operate)
-            .says("Let a paused run go on")
-            .may_take::<Decide>()
-            .answers::<Recorded>()
-            .idempotent()
-            .problems(PERSON),
-    ]
-}
-
-fn effects() -> Vec<Route> {
-    use Operation as Do;
-    vec![
-        Route::within(Do::EffectList, Method::Get, "/effects", Scope::Read)
-            .says("List effects in doubt")
-            .paged()
-            .answers::<EffectPage>(),
-        Route::within(Do::EffectResolve, Method::Post, "/runs/{run}/effects/resolve", Scope::Operate)
-            .says("Say what became of an effect that is in doubt")
-            .takes::<Resolve>()
-            .answers::<Recorded>()
-            .idempotent()
-            .problems(&[
-                "not_found",
-                "run_over",
-                "no_effect",
-                "not_in_doubt",
-                "wrong_interrupt",
-                "wrong_role",
-                "invalid",
-                "busy",
-                "corrupt",
-            ]),
-    ]
-}
-
-/// What lists take that are about people.
-fn listing(operation: Operation, path: &str) -> Route {
-    Route::within(operation, Method::Get, path, Scope::Read)
-        .text("assignee", "only what is assigned to this person")
-        .text("role", "only what asks for this role, or for none")
-        .paged()
-        .answers::<BoundaryPage>()
-}
-
-fn approvals() -> Vec<Route> {
-    use Operation as Do;
-    let decide = |operation, path| {
-        Route::within(operation, Method::Post, path, Scope::Operate)
-            .may_take::<Decide>()
-            .answers::<Recorded>()
-            .idempotent()
-            .problems(PERSON)
-    };
-    vec![
-        listing(Do::ApprovalList, "/approvals").says("List decisions that people are asked for"),
-        Route::within(Do::ApprovalShow, Method::Get, "/approvals/{boundary}", Scope::Read)
-            .says("Show a decision, open or over")
-            .answers::<Boundary>()
-            .problems(LOOK),
-        decide(Do::ApprovalApprove, "/approvals/{boundary}/approve").says("Say yes"),
-        decide(Do::ApprovalReject, "/approvals/{boundary}/reject").says("Say no"),
-    ]
-}
-
-fn tasks() -> Vec<Route> {
-    use Operation as Do;
-    let assign = |operation, path| {
-        Route::within(operation, Method::Post, path, Scope::Operate)
-            .may_take::<Assign>()
-            .answers::<Recorded>()
-            .idempotent()
-            .problems(PERSON)
-    };
-    vec![
-        listing(Do::TaskList, "/tasks").says("List work for people"),
-        Route::within(Do::TaskShow, Method::Get, "/tasks/{boundary}", Scope::Read)
-            .says("Show a task, open or over")
-            .answers::<Boundary>()
-            .problems(LOOK),
-        assign(Do::TaskClaim, "/tasks/{boundary}/claim").says("Take a task, or hand it on"),
-        assign(Do::TaskRelease, "/tasks/{boundary}/release").says("Give a task back"),
-        Route::within(Do::TaskComplete, Method::Post, "/tasks/{boundary}/complete", Scope::Operate)
-            .says("Hand in the result of a task")
-            .may_take::<Decide>()
-            .answers::<Recorded>()
-            .idempotent()
-            .problems(PERSON),
-    ]
-}
-
-fn dead_letters() -> Vec<Route> {
-    use Method::{Get, Post};
-    use Operation as Do;
-    const ATTEMPT: &[&str] = &["not_found", "not_dead_lettered", "run_over", "corrupt"];
-    vec![
-        Route::within(Do::DeadLetterList, Get, "/dead-letters", Scope::Read)
-            .says("List runs whose attempt was set aside")
-            .paged()
-            .answers::<RunPage>(),
-        Route::within(Do::DeadLetterRequeue, Post, "/dead-letters/{run}/requeue", Scope::Operate)
-            .says("Put a run's attempt back in line")
-            .answers::<Recorded>()
-            .problems(ATTEMPT),
-        Route::within(Do::DeadLetterDiscard, Post, "/dead-letters/{run}/discard", Scope::Operate)
-            .says("Give up a run whose attempt was set aside")
-            .answers::<Recorded>()
-            .problems(ATTEMPT),
-        Route::over(Do::LetterList, Get, "/dead-letters", Reach::Everywhere, Scope::Read)
-            .says("List messages between runs that were set aside")
-            .answers::<Letters>(),
-        Route::over(Do::LetterRequeue, Post, "/dead-letters/{letter}/requeue", Reach::Everywhere, Scope::Operate)
-            .says("Put a message back in line")
-            .status(204)
-            .problems(&["no_letter"]),
-        Route::over(Do::LetterDiscard, Post, "/dead-letters/{letter}/discard", Reach::Everywhere, Scope::Operate)
-            .says("Give up a message")
-            .status(204)
-            .problems(&["no_letter"]),
-    ]
-}
-
-fn workers() -> Vec<Route> {
-    use Method::{Get, Post};
-    use Operation as Do;
-    let worker = || Scope::Worker(Scope::ANY.to_owned());
-    vec![
-        Route::within(Do::WorkerClaim, Post, "/worker/claims", worker())
-            .says("Take attempts of queues, as a worker")
-            .takes::<ClaimWork>()
-            .answers::<Claims>()
-            .problems(&["invalid", "busy"]),
-        Route::within(Do::WorkerReport, Post, "/worker/reports", worker())
-            .says("Say what came of attempts, and perhaps take more")
-            .takes::<Reports>()
-            .answers::<Reported>()
-            .problems(&["invalid", "too_large"]),
-        Route::within(Do::WorkerList, Get, "/workers", Scope::Read)
-            .says("List workers that were here lately")
-            .answers::<Workers>(),
-    ]
-}
-
-fn store() -> Vec<Route> {
-    use Method::{Delete, Get, Post};
-    use Operation as Do;
-    vec![
-        Route::over(Do::WorkflowList, Get, "/workflows", Reach::Anywhere, Scope::Read)
-            .says("List what this node can execute")
-            .answers::<Workflows>(),
-        Route::over(Do::NodeList, Get, "/nodes", Reach::Everywhere, Scope::Read)
-            .says("List the nodes that share the store")
-            .answers::<Nodes>(),
-        Route::over(Do::TokenList, Get, "/tokens", Reach::Everywhere, Scope::Admin)
-            .says("List tokens, without their secrets")
-            .answers::<Tokens>(),
-        Route::over(Do::TokenCreate, Post, "/tokens", Reach::Everywhere, Scope::Admin)
-            .says("Make a token; its secret is shown this once")
-            .takes::<CreateToken>()
-            .answers::<CreatedToken>()
-            .status(201)
-            .idempotent()
-            .problems(&["invalid"]),
-        Route::over(Do::TokenRevoke, Delete, "/tokens/{token}", Reach::Everywhere, Scope::Admin)
-            .says("End a token at once")
-            .status(204)
-            .problems(&["not_found"]),
-    ]
-}
-
-fn server() -> Vec<Route> {
-    use Operation as Do;
-    let metrics = Route::new(Do::Metrics, Method::Get, "/metrics".into(), Reach::Everywhere, Some(Scope::Read));
-    vec![
-        metrics.says("Count, in the text format of Prometheus"),
-        Route::open(Do::Health, "/healthz").says("Say that the server is there").answers::<Health>(),
-        Route::open(Do::Ready, "/readyz").says("Say whether the server can be asked").answers::<Ready>(),
-        Route::open(Do::OpenApi, "/v1/openapi.json").says("Show this document"),
-    ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::CODES;
-
-    #[test]
-    fn routes_are_told_apart_and_name_known_problems() {
-        let routes = routes();
-        for (index, route) in routes.iter().enumerate() {
-            assert!(!route.summary.is_empty(), "{}", route.path);
-            for other in &routes[..index] {
-                assert_ne!(route.operation, other.operation);
-                assert!(route.method != other.method || route.path != other.path, "{}", route.path);
-            }
-            for problem in route.problems {
-                assert!(CODES.iter().any(|code| code.name == *problem), "{problem}");
-            }
-            let in_path = route.parameters().any(|parameter| parameter == "namespace");
-            assert_eq!(route.reach == Reach::Namespace, in_path, "{}", route.path);
-            assert_eq!(route.scope.is_none(), route.reach == Reach::Open, "{}", route.path);
-            assert!(!route.idempotent || route.method == Method::Post, "{}", route.path);
-        }
-    }
-
-    /// AB-16: whatever changes something needs more than `read`.
-    #[test]
-    fn reading_is_never_enough_to_change_something() {
-        for route in routes().iter().filter(|route| route.method != Method::Get) {
-            assert!(!Scope::Read.covers(route.scope.as_ref().unwrap()), "{}", route.path);
-        }
     }
 }

@@ -75,6 +75,10 @@ pub struct Run {
     /// Its state as it is seen from outside.
     #[schemars(with = "serde_json::Value")]
     pub state: Payload,
+    /// What its steps say of their progress: the latest value of each name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    pub progress: BTreeMap<String, Payload>,
     /// Its result.
     #[schemars(with = "serde_json::Value")]
     pub result: Option<Payload>,

@@ -127,6 +127,10 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "serde_json::Value")]
     pub published: Option<Payload>,
+    /// What attempts at this visit of the step said of their progress: the latest value of each name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    pub progress: BTreeMap<String, Payload>,
     /// Signals that arrived and were not used up.
     pub signals: Vec<Arrived>,
     /// Its children.
@@ -223,6 +227,14 @@ pub struct Report {
 pub enum Say {
     /// It goes on: the lease begins anew.
     Heartbeat {},
+    /// It says how far it has come; the lease begins anew.
+    Progress {
+        /// Of what.
+        name: String,
+        /// How it stands.
+        #[schemars(with = "serde_json::Value")]
+        value: Payload,
+    },
     /// It writes to its ledger.
     Record {
         /// What.

@@ -69,6 +69,7 @@ impl Shared {
         hints: &mut Vec<Hint>,
     ) -> Turn {
         let renewed = self.renew_if_due(store);
+        self.read_rules_if_told();
         if self.append_gathered(store, flush_now, releasing, hints) || renewed { Turn::Worked } else { Turn::Idle }
     }
 
@@ -221,6 +222,7 @@ impl Shared {
             core.last_change = now;
             core.behind_since.get_or_insert(now);
             while let Some(batch) = core.durable.pop_front() {
+                self.tell_followers(&core, now, &batch);
                 // One that left meanwhile has told everybody, and what was appended is found by whoever opens it next.
                 if let Some(shard) = core.at(batch.shard).filter(|shard| shard.epoch() == batch.epoch) {
                     shard.durable(now, batch);
@@ -405,6 +407,7 @@ impl Shared {
         for waiter in waiters {
             let _ = waiter.send(Answer::Refused(Refusal::Closed { reason: reason.into() }));
         }
+        self.tail.close();
         self.attempt_ended.notify_waiters();
     }
 

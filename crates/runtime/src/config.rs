@@ -37,6 +37,9 @@ pub struct Config {
     pub clock: Clock,
     /// Where random numbers come from.
     pub entropy: Entropy,
+    /// Whether workflows that neither it nor any worker has are begun all the same when they are asked for by SQL: a worker
+    /// that has them may come.
+    pub any_workflow: bool,
     /// How many runs may change before their index rows are written.
     pub flush_runs: usize,
     /// How long the engine must be quiet before index rows are written.
@@ -105,6 +108,7 @@ impl Default for Config {
             pools: vec![Pool { queue: "default".into(), concurrency: 256 }],
             limits: Rules::default(),
             definition_wait: Duration::from_millis(DEFINITION_WAIT_MS_DEFAULT),
+            any_workflow: false,
             notifier: None,
             observer: None,
             clock: Clock::system(),

@@ -294,9 +294,9 @@ impl Core {
                 }
             }
         }
-        if !busy.is_empty() && self.desk.is_waiting() {
+        if self.desk.is_waiting(!busy.is_empty()) {
             let (all, throttle) = (&mut self.shards, &mut self.throttle);
-            self.desk.fill(now, |worker, by, most| {
+            let promises = self.desk.fill(now, |worker, by, most| {
                 let mut claimed = 0;
                 for shard in &busy {
                     if let Some(shard) = all[*shard].as_mut().filter(|_| claimed < most) {
@@ -305,6 +305,10 @@ impl Core {
                 }
                 claimed
             });
+            self.keep(promises);
+        }
+        if !busy.is_empty() {
+            self.tell_work(&busy);
         }
         if shards > 1 {
             self.first_shard = (self.first_shard + 1) % shards;

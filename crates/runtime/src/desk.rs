@@ -1,13 +1,14 @@
 //! The desk: workers outside of this process that ask for attempts. Each asks by a seat, which it leaves when it has been
 //! given something, or is tired of waiting. Those that can claim the same are of one kind, and known to the shards as one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use abide_kernel::shard::{Dispatch, Worker, WorkerId};
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{Claimant, Refusal, Shard, Str, Timestamp, TokenHash};
 use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 /// How long a worker is remembered that says nothing any more: longer than a question waits.
@@ -20,7 +21,30 @@ const SEATS_MAX: usize = 100_000;
 const LATELY_MAX: usize = 10_000;
 
 /// Attempts on their way to the one who asked.
-pub(crate) type Handed = (oneshot::Sender<Vec<Dispatch>>, Vec<Dispatch>);
+pub(crate) type Handed = (Reply, Vec<Dispatch>);
+
+/// Where attempts go.
+pub(crate) enum Reply {
+    /// To someone who asked here.
+    Here(oneshot::Sender<Vec<Dispatch>>),
+    /// To someone who asked at the desk of another node.
+    There { process: Str, seat: u64 },
+}
+
+impl Reply {
+    fn is_closed(&self) -> bool {
+        matches!(self, Self::Here(reply) if reply.is_closed())
+    }
+}
+
+/// A seat that waits here is offered to a node that has something for it.
+pub(crate) struct Promise {
+    pub(crate) process: Str,
+    pub(crate) seat: u64,
+    pub(crate) kind: Kind,
+    pub(crate) by: Arc<Claimant>,
+    pub(crate) most: usize,
+}
 
 /// What a worker outside can execute, who it is, and how much it takes.
 #[derive(Clone, Debug)]
@@ -35,11 +59,13 @@ pub struct Offer {
     pub by: Arc<Claimant>,
     /// How many attempts it takes now.
     pub most: usize,
+    /// Whether it waits when there is nothing at once.
+    pub waits: bool,
 }
 
 /// What workers of one kind have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Kind {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kind {
     namespace: Option<Str>,
     queues: Vec<Str>,
     definitions: Vec<Definition>,
@@ -67,15 +93,32 @@ impl Kind {
 }
 
 /// A kind that is known to the shards, and its workers that wait.
-struct Known {
+pub(crate) struct Known {
     kind: Kind,
     waiting: VecDeque<Seat>,
     /// When one of them was last here.
     seen: Timestamp,
+    /// Whether this node told another with such workers that it has something for them, by process.
+    elsewhere: BTreeMap<Str, bool>,
+    /// Nodes that have something for them, in the order in which they said so.
+    asked_by: VecDeque<Str>,
+    /// Whose turn it is, if there is something here and elsewhere: the others'.
+    theirs: bool,
+}
+
+impl Known {
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Whether one of them is here, or was lately.
+    pub(crate) fn is_here(&self, now: Timestamp) -> bool {
+        !self.waiting.is_empty() || self.seen.0 > 0 && now < self.seen.after(LINGER_MS)
+    }
 }
 
 /// One who asked for attempts.
-struct Seat {
+pub(crate) struct Seat {
     number: u64,
     /// The place of its kind.
     kind: usize,
@@ -85,7 +128,19 @@ struct Seat {
     /// How many attempts were claimed for it.
     claimed: usize,
     got: Vec<Dispatch>,
-    reply: oneshot::Sender<Vec<Dispatch>>,
+    waits: bool,
+    reply: Reply,
+}
+
+impl Seat {
+    /// Whether it waits when there is nothing.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits && !self.reply.is_closed()
+    }
+
+    pub(crate) fn into_reply(self) -> Reply {
+        self.reply
+    }
 }
 
 /// Workers outside of this process.
@@ -96,7 +151,11 @@ pub(crate) struct Desk {
     first: u32,
     /// For whom something was claimed that is not durable yet.
     served: Vec<Seat>,
+    /// Who was offered to another node, and waits for its answer.
+    promised: Vec<(Str, Seat)>,
     next_seat: u64,
+    /// Whether other nodes were told of kinds that ask here.
+    pub(crate) told_kinds: bool,
     /// Which kind claims first; it moves on, so that none is favoured where caps leave room for few.
     first_kind: usize,
     /// Who was here lately, by the hashes of their tokens.
@@ -124,13 +183,15 @@ impl Desk {
             kinds: Vec::new(),
             first: pools as u32,
             served: Vec::new(),
+            promised: Vec::new(),
             next_seat: 0,
+            told_kinds: false,
             first_kind: 0,
             lately: HashMap::new(),
         }
     }
 
-    fn id(&self, index: usize) -> WorkerId {
+    pub(crate) fn id(&self, index: usize) -> WorkerId {
         WorkerId(self.first + index as u32)
     }
 
@@ -145,6 +206,12 @@ impl Desk {
         let known = self.kinds.iter().flatten().map(|known| &known.kind);
         let serves = |kind: &&Kind| kind.namespace.as_ref().is_none_or(|known| known == namespace);
         known.filter(serves).map(|kind| (kind.queues.clone(), kind.definitions.clone())).collect()
+    }
+
+    /// The newest version of a workflow that workers of a namespace have.
+    pub(crate) fn newest(&self, namespace: &Str, workflow: &Str) -> Option<u32> {
+        let theirs = self.services(namespace).into_iter().flat_map(|(_, definitions)| definitions);
+        theirs.filter(|known| known.workflow == *workflow).map(|known| known.version).max()
     }
 
     /// Who was here lately, by name.
@@ -178,26 +245,128 @@ impl Desk {
         if self.kinds.iter().flatten().map(|known| known.waiting.len()).sum::<usize>() >= SEATS_MAX {
             return Err(full("workers that wait", SEATS_MAX));
         }
-        let kind = Kind::of(offer);
-        let found = self.kinds.iter().position(|known| known.as_ref().is_some_and(|known| known.kind == kind));
-        if found.is_none() && self.kinds.iter().flatten().count() >= KINDS_MAX {
-            return Err(full("kinds of workers", KINDS_MAX));
-        }
-        let index = found.unwrap_or_else(|| self.learn(now, kind));
+        let (index, is_new) = self.find_or_learn(now, Kind::of(offer))?;
         self.note(now, offer, index);
         let number = self.next_seat;
         self.next_seat += 1;
         let by = Arc::new((*offer.by).clone());
-        let seat = Seat { number, kind: index, by, most: offer.most.max(1), claimed: 0, got: Vec::new(), reply };
+        let (most, waits, reply) = (offer.most.max(1), offer.waits, Reply::Here(reply));
+        let seat = Seat { number, kind: index, by, most, claimed: 0, got: Vec::new(), waits, reply };
         let id = self.id(index);
         let known = self.kinds[index].as_mut().expect("it was just found or made");
         known.seen = now;
         known.waiting.push_back(seat);
-        Ok((number, found.is_none().then(|| (id, known.kind.worker()))))
+        Ok((number, is_new.then(|| (id, known.kind.worker()))))
+    }
+
+    /// The place of a kind, and whether it is new.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub(crate) fn find_or_learn(&mut self, now: Timestamp, kind: Kind) -> Result<(usize, bool), Refusal> {
+        if let Some(index) = self.find(&kind) {
+            return Ok((index, false));
+        }
+        if self.kinds.iter().flatten().count() >= KINDS_MAX {
+            return Err(Refusal::Busy { what: "kinds of workers".into(), limit: KINDS_MAX as u64 });
+        }
+        Ok((self.learn(now, kind), true))
+    }
+
+    fn find(&self, kind: &Kind) -> Option<usize> {
+        self.kinds.iter().position(|known| known.as_ref().is_some_and(|known| known.kind == *kind))
+    }
+
+    /// The kinds that are known, by their places.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (usize, &Known)> {
+        self.kinds.iter().enumerate().filter_map(|(index, known)| Some((index, known.as_ref()?)))
+    }
+
+    pub(crate) fn worker(&self, index: usize) -> Worker {
+        self.kinds[index].as_ref().map(|known| known.kind.worker()).unwrap_or_default()
+    }
+
+    /// Such workers ask at the desk of another node, which is told anew of what waits for them.
+    pub(crate) fn note_elsewhere(&mut self, index: usize, process: &Str) {
+        if let Some(known) = &mut self.kinds[index] {
+            known.elsewhere.insert(process.clone(), false);
+        }
+    }
+
+    /// Forgets which nodes have workers of a kind, and what they have for them, unless they are to be kept.
+    pub(crate) fn forget_elsewhere(&mut self, keep: impl Fn(&Kind, &Str) -> bool) {
+        for known in self.kinds.iter_mut().flatten() {
+            let kind = &known.kind;
+            known.elsewhere.retain(|process, _| keep(kind, process));
+            known.asked_by.retain(|process| keep(kind, process));
+        }
+    }
+
+    /// Another node has something for a kind.
+    pub(crate) fn asked(&mut self, kind: &Kind, process: &Str) {
+        let known = self.find(kind).and_then(|index| self.kinds[index].as_mut());
+        if let Some(known) = known.filter(|known| !known.asked_by.contains(process)) {
+            known.asked_by.push_back(process.clone());
+        }
+    }
+
+    /// Nodes that are to be told that there is something for a kind of theirs.
+    pub(crate) fn untold(&mut self, has_work: &mut impl FnMut(WorkerId) -> bool) -> Vec<(Str, Kind)> {
+        let mut told = Vec::new();
+        for index in 0..self.kinds.len() {
+            let id = self.id(index);
+            let Some(known) = &mut self.kinds[index] else { continue };
+            if known.elsewhere.values().any(|told| !told) && has_work(id) {
+                for (process, is_told) in known.elsewhere.iter_mut().filter(|(_, told)| !**told) {
+                    *is_told = true;
+                    told.push((process.clone(), known.kind.clone()));
+                }
+            }
+        }
+        told
+    }
+
+    /// A node takes what it was told of: it may be told again.
+    pub(crate) fn answered(&mut self, kind: &Kind, process: &Str) -> Option<WorkerId> {
+        let index = self.find(kind)?;
+        let known = self.kinds[index].as_mut()?;
+        known.elsewhere.insert(process.clone(), false);
+        Some(self.id(index))
+    }
+
+    /// Something was claimed for one who asked elsewhere.
+    pub(crate) fn serve(&mut self, id: WorkerId, by: Arc<Claimant>, claimed: usize, reply: Reply) {
+        if claimed == 0 {
+            return;
+        }
+        let (number, kind) = (self.next_seat, (id.0 - self.first) as usize);
+        self.next_seat += 1;
+        self.served.push(Seat { number, kind, by, most: claimed, claimed, got: Vec::new(), waits: false, reply });
+    }
+
+    /// One who was offered to another node, and is not any more.
+    pub(crate) fn take_promised(&mut self, number: u64) -> Option<Seat> {
+        let place = self.promised.iter().position(|(_, seat)| seat.number == number)?;
+        Some(self.promised.swap_remove(place).1)
+    }
+
+    /// Takes back what was offered to some nodes.
+    pub(crate) fn take_back(&mut self, from: impl Fn(&Str) -> bool) {
+        let (back, kept) = std::mem::take(&mut self.promised).into_iter().partition(|(process, _)| from(process));
+        self.promised = kept;
+        back.into_iter().for_each(|(_, seat): (Str, Seat)| self.sit_again(seat));
+    }
+
+    /// One for whom there was nothing waits again, before the others.
+    pub(crate) fn sit_again(&mut self, seat: Seat) {
+        if let Some(Some(known)) = self.kinds.get_mut(seat.kind) {
+            known.waiting.push_front(seat);
+        }
     }
 
     fn learn(&mut self, now: Timestamp, kind: Kind) -> usize {
-        let known = Known { kind, waiting: VecDeque::new(), seen: now };
+        let (waiting, asked_by, elsewhere) = (VecDeque::new(), VecDeque::new(), BTreeMap::new());
+        let known = Known { kind, waiting, seen: now, elsewhere, asked_by, theirs: false };
         let free = self.kinds.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
             self.kinds.push(None);
@@ -231,6 +400,7 @@ impl Desk {
 
     /// Nobody sits there any more.
     pub(crate) fn stand_up(&mut self, now: Timestamp, number: u64) {
+        self.promised.retain(|(_, seat)| seat.number != number);
         for known in self.kinds.iter_mut().flatten() {
             if let Some(place) = known.waiting.iter().position(|seat| seat.number == number) {
                 known.waiting.remove(place);
@@ -239,9 +409,15 @@ impl Desk {
         }
     }
 
-    /// Lets those who wait claim, in the order in which they came, as long as there is something.
-    pub(crate) fn fill(&mut self, now: Timestamp, mut claim: impl FnMut(WorkerId, &Arc<Claimant>, usize) -> usize) {
+    /// Lets those who wait claim, in the order in which they came, as long as there is something, here or at nodes that said
+    /// so, in turn. Gives what is to be said to those.
+    pub(crate) fn fill(
+        &mut self,
+        now: Timestamp,
+        mut claim: impl FnMut(WorkerId, &Arc<Claimant>, usize) -> usize,
+    ) -> Vec<Promise> {
         let kinds = self.kinds.len();
+        let mut promises = Vec::new();
         for turn in 0..kinds {
             let index = (self.first_kind + turn) % kinds;
             let id = self.id(index);
@@ -250,21 +426,36 @@ impl Desk {
                 if seat.reply.is_closed() {
                     continue;
                 }
-                seat.claimed = claim(id, &seat.by, seat.most);
-                if seat.claimed == 0 {
+                let theirs = known.theirs && !known.asked_by.is_empty();
+                seat.claimed = if theirs { 0 } else { claim(id, &seat.by, seat.most) };
+                known.theirs = seat.claimed > 0;
+                known.seen = now;
+                if seat.claimed > 0 {
+                    self.served.push(seat);
+                } else if let Some(process) = known.asked_by.pop_front() {
+                    let (number, by, most) = (seat.number, seat.by.clone(), seat.most);
+                    promises.push(Promise {
+                        process: process.clone(),
+                        seat: number,
+                        kind: known.kind.clone(),
+                        by,
+                        most,
+                    });
+                    self.promised.push((process, seat));
+                } else {
                     known.waiting.push_front(seat);
                     break;
                 }
-                known.seen = now;
-                self.served.push(seat);
             }
         }
         self.first_kind = if kinds == 0 { 0 } else { (self.first_kind + 1) % kinds };
+        promises
     }
 
-    /// Whether somebody waits.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.kinds.iter().flatten().any(|known| !known.waiting.is_empty())
+    /// Whether somebody waits for whom there may be something: here, if anything waits here, or elsewhere.
+    pub(crate) fn is_waiting(&self, has_work: bool) -> bool {
+        let may_get = |known: &Known| !known.waiting.is_empty() && (has_work || !known.asked_by.is_empty());
+        self.kinds.iter().flatten().any(may_get)
     }
 
     /// An attempt is durably claimed. It leaves with the others of its seat; one whose seat is gone comes back.
@@ -298,10 +489,11 @@ impl Desk {
             return;
         }
         let seat = self.served.swap_remove(index);
-        if !seat.got.is_empty() {
+        let waits = seat.waits && matches!(seat.reply, Reply::Here(_));
+        if !seat.got.is_empty() || !waits {
             handed.push((seat.reply, seat.got));
-        } else if let Some(Some(known)) = self.kinds.get_mut(seat.kind) {
-            known.waiting.push_front(seat);
+        } else {
+            self.sit_again(seat);
         }
     }
 
@@ -309,14 +501,16 @@ impl Desk {
     pub(crate) fn close(&mut self) {
         self.kinds.clear();
         self.served.clear();
+        self.promised.clear();
     }
 
     /// Forgets kinds of which nobody has asked for long; the shards are to forget them, too.
     pub(crate) fn forget_idle(&mut self, now: Timestamp) -> Vec<WorkerId> {
         self.lately.retain(|_, (lately, _)| now.since(lately.seen) < LINGER_MS);
-        let is_idle = |known: &Known| known.waiting.is_empty() && now >= known.seen.after(LINGER_MS);
-        // One for whom something is on its way comes back to its place if it is lost.
-        let is_served = |index: usize| self.served.iter().any(|seat| seat.kind == index);
+        let is_idle = |known: &Known| {
+            known.waiting.is_empty() && known.elsewhere.is_empty() && now >= known.seen.after(LINGER_MS)
+        };
+        let is_served = |index: usize| self.is_served(index);
         let idle = self.kinds.iter().enumerate().filter(|(_, known)| known.as_ref().is_some_and(is_idle));
         let idle: Vec<usize> = idle.map(|(index, _)| index).filter(|index| !is_served(*index)).collect();
         for index in &idle {
@@ -325,11 +519,17 @@ impl Desk {
         idle.into_iter().map(|index| self.id(index)).collect()
     }
 
+    /// Whether something is on its way to one of a kind, who comes back to its place if it is lost.
+    fn is_served(&self, index: usize) -> bool {
+        self.served.iter().chain(self.promised.iter().map(|(_, seat)| seat)).any(|seat| seat.kind == index)
+    }
+
     /// When a kind may have to be forgotten.
     pub(crate) fn next_idle(&self) -> Option<Timestamp> {
-        let is_served = |index: usize| self.served.iter().any(|seat| seat.kind == index);
+        let is_served = |index: usize| self.is_served(index);
         let known = self.kinds.iter().enumerate().filter_map(|(index, known)| Some((index, known.as_ref()?)));
-        let resting = known.filter(|(index, known)| known.waiting.is_empty() && !is_served(*index));
+        let rests = |known: &Known| known.waiting.is_empty() && known.elsewhere.is_empty();
+        let resting = known.filter(|(index, known)| rests(known) && !is_served(*index));
         resting.map(|(_, known)| known.seen.after(LINGER_MS)).min()
     }
 
@@ -357,6 +557,7 @@ mod tests {
             }],
             by: Claimant::new("hand".into(), TokenHash(7), 30_000, None),
             most: 1,
+            waits: true,
         }
     }
 

@@ -72,6 +72,7 @@ impl Shared {
                         ring.send(member, Letter::Told { claim, id, op });
                     }
                 }
+                Output::Progressed(run) => self.tell_moved(core, run),
                 Output::Scheduled { run, intent, queue } => hints.push((run, intent, queue)),
                 Output::Deliver(envelope) => {
                     delivered |= core.deliver(now, envelope);

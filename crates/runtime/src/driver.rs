@@ -12,7 +12,7 @@ use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
     Claimant, LetterId, RequestId, Row, Run, RunId, Slot, StartSpec, Str, Timestamp, TokenHash, limits,
 };
-use abide_store::{DeadLetterItem, Fault, Filter, Listed, Membership, Page, Reader, Stats, Store, StoredToken};
+use abide_store::{DeadLetterItem, Fault, Filter, Kept, Listed, Membership, Page, Reader, Stats, Store, StoredToken};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -30,7 +30,9 @@ use crate::inspection::Metrics;
 use crate::intake;
 use crate::observer::Observer;
 use crate::program::Notifier;
+use crate::queues;
 use crate::steps::Steps;
+use crate::tail::Tail;
 use crate::watchdog::{self, Role};
 use crate::writer::{self, Writer};
 
@@ -61,8 +63,16 @@ pub(crate) struct Shared {
     pub(crate) writer: Writer,
     pub(crate) programs: Programs,
     pub(crate) pools: Vec<Pool>,
+    /// Caps and rates of the configuration.
     pub(crate) limits: Rules,
+    /// The same, with those that hold for queues by the word of others. Changed under the lock of the core.
+    pub(crate) rules: Mutex<Rules>,
+    /// Whoever changes what holds for queues does so alone.
+    pub(crate) changing_queues: Mutex<()>,
+    /// Whether another node has changed it.
+    pub(crate) rules_changed: AtomicBool,
     pub(crate) definition_wait: Duration,
+    pub(crate) any_workflow: bool,
     pub(crate) notifier: Option<Arc<dyn Notifier>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) node: Str,
@@ -74,7 +84,7 @@ pub(crate) struct Shared {
     pub(crate) offset: AtomicI64,
     pub(crate) flush_runs: usize,
     flush_quiet: Duration,
-    entropy: Entropy,
+    pub(crate) entropy: Entropy,
     /// Whether there are no threads: whoever holds the crank turns it.
     pub(crate) by_hand: bool,
     pub(crate) damaged: Mutex<HashMap<RunId, String>>,
@@ -87,6 +97,8 @@ pub(crate) struct Shared {
     pub(crate) handle: Handle,
     /// Where the users' own transactions go, where they have connections of their own.
     pub(crate) pool: Option<Arc<dyn Any + Send + Sync>>,
+    /// Who follows what happens.
+    pub(crate) tail: Tail,
     /// Rings for the one that takes in what is asked by SQL.
     pub(crate) intake: OnceLock<abide_store::intake::Ring>,
 }
@@ -99,11 +111,15 @@ impl Shared {
         handle: Handle,
         by_hand: bool,
     ) -> Result<Arc<Self>, OpenError> {
-        let reader = store.reader()?;
+        let mut reader = store.reader()?;
+        let rules = queues::combined(&config.limits, &queues::read(reader.as_mut())?).unwrap_or_else(|refusal| {
+            tracing::error!(%refusal, "limits of queues make no sense here, and do not hold");
+            config.limits.clone()
+        });
         let (process, token) = identity(&config.entropy);
         let (node, lease) = (Str::from(config.node.as_str()), config.lease.max(LEASE_MIN));
         let claimant = Claimant::new(node.clone(), token, millis(lease), Some(process.clone()));
-        let mut core = Core::new(store.map(), &config.limits, claimant, config.pools.len());
+        let mut core = Core::new(store.map(), &rules, claimant, config.pools.len());
         if store.cluster().is_some() {
             core.ring = Some(config.ring(&process));
         }
@@ -119,7 +135,11 @@ impl Shared {
             programs: Programs::new(&config.programs),
             pools: config.pools,
             limits: config.limits,
+            rules: Mutex::new(rules),
+            changing_queues: Mutex::new(()),
+            rules_changed: AtomicBool::new(false),
             definition_wait: config.definition_wait,
+            any_workflow: config.any_workflow,
             notifier: config.notifier,
             observer: config.observer,
             node,
@@ -139,6 +159,7 @@ impl Shared {
             threads: Mutex::new(Vec::new()),
             handle,
             pool: store.pool(),
+            tail: Tail::default(),
             intake: OnceLock::new(),
             store: Mutex::new(store),
         });
@@ -326,6 +347,22 @@ impl Engine {
         self.shared.remove_token(id)
     }
 
+    /// Keeps what a server wrote down, in place of what has the same kind and id.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn keep(&self, all: &[Kept]) -> Result<(), Fault> {
+        self.shared.visit().keep(all)
+    }
+
+    /// What was kept of a kind, the largest ids first, and only those below `before`.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn kept(&self, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault> {
+        self.shared.reader.lock().kept(kind, before, most)
+    }
+
     /// Who lives and who owns what, where nodes share the store.
     ///
     /// # Errors
@@ -372,6 +409,12 @@ impl Engine {
     /// When there is none; it says which there are.
     pub fn plan(&self, spec: &mut StartSpec, version: Option<u32>) -> Result<(), String> {
         self.shared.programs.plan(spec, version)
+    }
+
+    /// The newest version of a workflow that workers outside of the nodes have.
+    #[must_use]
+    pub fn newest(&self, namespace: &Str, workflow: &Str) -> Option<u32> {
+        self.shared.core.lock().desk.newest(namespace, workflow)
     }
 
     /// A request id of this moment. Keep it for retries: the same one gets the first answer.

@@ -252,9 +252,13 @@ fn command(shared: &Shared, asked: &Asked, about: Option<RunId>) -> Result<(Slot
             let version = starting.version;
             let mut spec = spec(starting, payload);
             if shared.programs.plan(&mut spec, version).is_err() {
-                // A host before this one may have known it, and started it.
-                let run = spec.run_id(request);
-                return Ok((run.slot(), Command::Show { run }));
+                let newest = shared.core.lock().desk.newest(&spec.namespace, &spec.workflow);
+                if newest.is_none() && !shared.any_workflow {
+                    // A host before this one may have known it, and started it.
+                    let run = spec.run_id(request);
+                    return Ok((run.slot(), Command::Show { run }));
+                }
+                spec.version = version.or(newest).unwrap_or(spec.version);
             }
             Ok((spec.admission_slot(request), Command::Start { request, spec: Box::new(spec) }))
         }

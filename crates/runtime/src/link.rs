@@ -2,16 +2,19 @@
 //! must come through is said again until it is answered.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{ClaimId, Op, OpId, Refusal, ShardEpoch, ShardId, Slot};
+use abide_kernel::shard::{Answer, Command, Dispatch};
+use abide_kernel::{ClaimId, Claimant, Op, OpId, Refusal, RunId, ShardEpoch, ShardId, Slot, Str};
 use abide_store::Member;
 use serde::{Deserialize, Serialize};
 
 use crate::core::{Core, Waiter};
+use crate::desk::Kind;
 use crate::dispatch::tell;
 use crate::driver::{Engine, Shared};
 use crate::ring::reads;
+use crate::tail::Happened;
 use crate::wire::Mailbox;
 
 /// How letters travel. Sending never waits, and may be called under locks.
@@ -73,6 +76,47 @@ pub enum Letter {
     Took(Vec<(ShardId, ShardEpoch)>),
     /// These shards are free.
     Released(Vec<(ShardId, ShardEpoch)>),
+    /// These kinds of workers ask at my desk.
+    Desk(Vec<Kind>),
+    /// There is something here for workers of a kind that asks at your desk.
+    Work(Box<Kind>),
+    /// One of them takes it.
+    Seat {
+        /// Its number at the sender's desk.
+        seat: u64,
+        /// Its kind.
+        kind: Box<Kind>,
+        /// Who claims.
+        by: Box<Claimant>,
+        /// How much it takes.
+        most: usize,
+    },
+    /// What was claimed for one who asked at your desk; nothing, if somebody was quicker.
+    Handed {
+        /// Its number there.
+        seat: u64,
+        /// The attempts.
+        attempts: Vec<Dispatch>,
+    },
+    /// Tell me what happens in your shards, for as long as a lease lasts.
+    Follow {
+        /// The number of the last letter about it that came.
+        heard: Option<u64>,
+    },
+    /// What happened in my shards.
+    Rows {
+        /// The letter's number among those about it.
+        number: u64,
+        /// What, by namespace.
+        rows: Vec<(Str, Happened)>,
+    },
+    /// What holds for queues has changed.
+    Rules,
+    /// A run of mine has something to show that is in no row.
+    Moved {
+        /// The run.
+        run: RunId,
+    },
     /// An attempt of yours is told what became of an entry of its ledger.
     Told {
         /// The attempt.
@@ -112,8 +156,21 @@ impl Shared {
             Letter::Mail(mail) => core.mail_came(from, mail),
             Letter::Fetched(mail) => core.mail_fetched(&mail),
             Letter::Joined => core.another_joined(now),
-            Letter::Took(shards) => core.others_took(now, from, &shards, &mut replies),
+            Letter::Took(shards) => {
+                core.others_took(now, from, &shards, &mut replies);
+                // Whoever had them may have died before it told what happened there.
+                self.tell_anew(&core);
+                self.follow_others(&core);
+            }
+            Letter::Follow { heard } => self.followed_by(&core, now, &from.process, heard),
+            Letter::Rules => self.rules_changed.store(true, Ordering::Release),
+            Letter::Moved { run } => self.heard_of_move(run),
+            Letter::Rows { number, rows } => self.heard_of(&from.process, number, rows),
             Letter::Released(shards) => core.others_released(now, &shards),
+            Letter::Desk(kinds) => core.heard_kinds(now, from, kinds),
+            Letter::Work(kind) => core.is_asked(now, from, &kind),
+            Letter::Seat { seat, kind, by, most } => core.seat(now, from, seat, *kind, *by, most),
+            Letter::Handed { seat, attempts } => core.attempts_came(now, seat, attempts),
             Letter::Told { claim, id, op } => {
                 if let Some(executing) = core.executing.get(&claim) {
                     executing.news.tell(id, *op);
@@ -121,7 +178,9 @@ impl Shared {
             }
         }
         let draining = core.draining;
+        let handed = std::mem::take(&mut core.handed);
         drop(core);
+        self.hand(handed);
         tell(replies);
         if draining {
             self.attempt_ended.notify_waiters();

@@ -69,6 +69,11 @@ impl Shared {
             let runs_away = !first && drift.unsigned_abs() > ring.lease_ms / 4;
             let mut told = Vec::new();
             core.let_go(now, runs_away, &mut told);
+            core.look_at_desks(now);
+            self.follow_others(&core);
+            // A letter may be lost; alone, nobody sends any.
+            let accompanied = core.ring.as_ref().is_some_and(|ring| ring.others().next().is_some());
+            self.rules_changed.fetch_or(accompanied, Ordering::AcqRel);
             let served: Vec<ShardId> = core.served().map(Shard::id).collect();
             core.mail_waits(&served);
             let planned = core.ring.as_ref().map(|ring| ring.plan(&served)).unwrap_or_default();
@@ -141,7 +146,10 @@ impl Shared {
         let mut core = self.core.lock();
         let sent: Vec<u64> = shard.sent().to_vec();
         core.desk.join(&mut shard);
+        // They may have changed since it was opened.
+        shard.go_by(&self.rules.lock());
         core.shards[usize::from(id.0)] = Some(shard);
+        self.tell_anew(&core);
         self.give_back_undelivered(&mut core, id);
         let map = core.map;
         if let Some(ring) = &mut core.ring {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use abide_kernel::shard::{Answer, Command, Dispatch};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::claim::Definition;
+use abide_kernel::transition::progress::Progressing;
 use abide_kernel::transition::record::{Entry, Recording};
 use abide_kernel::{
     ClaimId, Consume, ErrorInfo, Op, OpId, Outcome, Payload, Refusal, RetryPolicy, RunId, Scheduled, StartSpec,
@@ -307,6 +308,19 @@ impl AttemptLink {
                 Answer::Refused(refusal) => Err(refusal.into()),
                 other => Err(Unanswered::unexpected(&other)),
             }
+        }
+    }
+
+    /// Says how far the step has come.
+    ///
+    /// # Errors
+    /// When the claim has ended, or what is said is out of bounds.
+    pub async fn progress(&self, name: &str, value: Payload) -> Result<(), Unanswered> {
+        let progressing = Box::new(Progressing { name: name.into(), value });
+        match self.ask(Command::Progress { claim: self.claim, token: self.token, progressing }).await? {
+            Answer::Extended { .. } => Ok(()),
+            Answer::Refused(refusal) => Err(refusal.into()),
+            other => Err(Unanswered::unexpected(&other)),
         }
     }
 

@@ -48,6 +48,7 @@ impl Shared {
             core.desk.join(&mut shard);
             core.shards[usize::from(id.0)] = Some(shard);
         }
+        self.tell_anew(core);
         for id in core.map.all() {
             self.give_back_undelivered(core, id);
         }
@@ -118,7 +119,7 @@ impl Shared {
             consumed: opened.consumed,
             notify: self.notifier.is_some(),
             windows: Windows::default(),
-            rules: self.limits.clone(),
+            rules: self.rules.lock().clone(),
             definition_wait_ms: millis(self.definition_wait),
         };
         let mut shard = Shard::new(config, now);

@@ -8,8 +8,12 @@ use tokio::sync::oneshot;
 
 use crate::admission::Unanswered;
 use crate::core::Core;
-use crate::desk::{Handed, Lately, Offer};
+use crate::desk::{Handed, Lately, Offer, Reply};
 use crate::driver::{Engine, Shared};
+use crate::link::Letter;
+
+/// Attempts are sent to another node together up to so many bytes, and at least one.
+const LETTER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What became of reports, in their order.
 type Answers = Result<Vec<Answer>, Unanswered>;
@@ -35,7 +39,9 @@ pub struct Work {
 /// The hash of the token that a worker's command carries.
 fn token(command: &Command) -> Option<TokenHash> {
     match command {
-        Command::Heartbeat { token, .. } | Command::GiveBack { token, .. } => Some(*token),
+        Command::Heartbeat { token, .. } | Command::Progress { token, .. } | Command::GiveBack { token, .. } => {
+            Some(*token)
+        }
         Command::Complete { completing, .. } => Some(completing.token),
         Command::Fail { failing, .. } => Some(failing.token),
         Command::Record { recording, .. } => Some(recording.token),
@@ -160,6 +166,7 @@ impl Shared {
             let (seat, learned) = core.desk.sit(now, offer, reply)?;
             if let Some((id, worker)) = learned {
                 core.served_mut().for_each(|shard| shard.join(id, worker.clone()));
+                core.tell_kinds(now);
             }
             Ok(Claiming { shared: Arc::downgrade(self), seat, receiver })
         });
@@ -179,10 +186,33 @@ impl Shared {
     /// Hands attempts to those who asked for them; of those who are gone they go back.
     pub(crate) fn hand(&self, handed: Vec<Handed>) {
         for (reply, attempts) in handed {
-            if let Err(attempts) = reply.send(attempts) {
-                self.give_back_all(attempts);
+            match reply {
+                Reply::Here(reply) => {
+                    if let Err(attempts) = reply.send(attempts) {
+                        self.give_back_all(attempts);
+                    }
+                }
+                Reply::There { process, seat } => self.give_back_all(self.send_away(&process, seat, attempts)),
             }
         }
+    }
+
+    /// Sends attempts to the node at whose desk somebody asked for them. What finds no room in a letter comes back, and all
+    /// if the node is gone.
+    fn send_away(&self, process: &Str, seat: u64, mut attempts: Vec<Dispatch>) -> Vec<Dispatch> {
+        let mut bytes = 0;
+        let fits = |dispatch: &&Dispatch| {
+            bytes += dispatch.bytes();
+            bytes <= LETTER_BYTES_MAX
+        };
+        let fitting = attempts.iter().take_while(fits).count().max(1);
+        let core = self.core.lock();
+        let Some((ring, member)) = core.ring.as_ref().and_then(|ring| Some((ring, ring.find(process)?))) else {
+            return attempts;
+        };
+        let rest = attempts.split_off(fitting.min(attempts.len()));
+        ring.send(member, Letter::Handed { seat, attempts });
+        rest
     }
 
     fn give_back_all(&self, attempts: Vec<Dispatch>) {

@@ -38,6 +38,7 @@ fn offer(namespace: &str, most: usize) -> Offer {
         definitions: vec![definition(1)],
         by: Claimant::new("hand".into(), token(namespace), 30_000, None),
         most,
+        waits: true,
     }
 }
 

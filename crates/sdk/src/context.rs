@@ -178,6 +178,25 @@ impl Ctx {
         self.dispatch().lease_until
     }
 
+    /// Says how far the step has come: the latest value of each name is shown with the run, and told to the next attempt at
+    /// this step. It is best effort, and writes nothing by itself.
+    ///
+    /// # Errors
+    /// When the claim has ended, or what is said is too large.
+    pub async fn progress<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Result<(), StepError> {
+        let value = Payload::encode(value).map_err(StepError::from)?;
+        self.inner.link.progress(name, value).await.map_err(|error| StepError::from(ClientError::from(error)))
+    }
+
+    /// What an attempt before this one said last under a name, at this step.
+    ///
+    /// # Errors
+    /// When it does not have the shape of `T`.
+    pub fn last_progress<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StepError> {
+        let found = self.dispatch().progress.iter().find(|event| &*event.name == name);
+        found.map(|event| decode(&format!("progress {name:?}"), &event.value)).transpose()
+    }
+
     /// Starts a child without waiting for it. The same key gives the same child, over all attempts.
     ///
     /// # Errors

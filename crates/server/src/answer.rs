@@ -10,6 +10,8 @@ use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AU
 use axum::http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
+use crate::audit::Coded;
+
 /// A request that was not carried out.
 #[derive(Debug)]
 pub(crate) struct Refused(pub(crate) Box<Problem>);
@@ -95,12 +97,21 @@ fn made(status: StatusCode, content_type: &'static str, bytes: Vec<u8>) -> Respo
     response
 }
 
+/// Events, as they come. Nobody on the way may hold them back.
+pub(crate) fn streamed(body: Body) -> Response<Body> {
+    let mut response = made(StatusCode::OK, "text/event-stream", Vec::new());
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    *response.body_mut() = body;
+    response
+}
+
 impl Refused {
     /// As it is sent.
     pub(crate) fn response(self) -> Response<Body> {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = serde_json::to_vec(&self.0).unwrap_or_default();
         let mut response = made(status, Problem::MEDIA_TYPE, text);
+        response.extensions_mut().insert(Coded(self.0.code));
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

@@ -22,6 +22,8 @@ const ALL: &str = "*";
 pub(crate) struct Principal {
     /// Under which name they decide.
     pub(crate) name: String,
+    /// The id of their token; none where nobody needs one.
+    pub(crate) token: Option<String>,
     scopes: Vec<Scope>,
     namespaces: Vec<String>,
 }
@@ -29,7 +31,7 @@ pub(crate) struct Principal {
 impl Principal {
     /// Anybody at this machine, where nobody has to say who they are.
     fn anybody() -> Self {
-        Self { name: "anonymous".into(), scopes: vec![Scope::Admin], namespaces: vec![ALL.into()] }
+        Self { name: "anonymous".into(), token: None, scopes: vec![Scope::Admin], namespaces: vec![ALL.into()] }
     }
 
     fn is_in(&self, namespace: &str) -> bool {
@@ -123,9 +125,25 @@ impl Guard {
         }
         Ok(Principal {
             name: record.name.clone(),
+            token: Some(id.to_owned()),
             scopes: record.scopes.clone(),
             namespaces: record.namespaces.clone(),
         })
+    }
+
+    /// Whether somebody who was let in would be let in again. A store that cannot be read says nothing against them.
+    pub(crate) async fn still_knows(&self, engine: &Arc<Engine>, principal: &Principal) -> bool {
+        let (Self::Tokens(known), Some(id)) = (self, &principal.token) else { return true };
+        let recent = fresh(&known.lock(), id);
+        let record = match recent {
+            Some(record) => record,
+            None => match find(known, engine, id).await {
+                Ok(Some(record)) => record,
+                Ok(None) => return false,
+                Err(_) => return true,
+            },
+        };
+        record.expires_at.is_none_or(|at| at.0 > engine.now())
     }
 
     /// Reads the tokens anew before the next one is believed.

@@ -30,6 +30,8 @@ pub(crate) struct Call {
     pub(crate) principal: Principal,
     pub(crate) path: HashMap<String, String>,
     pub(crate) query: Vec<(String, String)>,
+    /// The last event that a reader of a stream got.
+    pub(crate) last_event: Option<String>,
     pub(crate) body: Bytes,
     pub(crate) key: Option<IdempotencyKey>,
 }

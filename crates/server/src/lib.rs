@@ -4,10 +4,13 @@
 //! decides nothing about runs: a request becomes a command of the kernel, and a refusal becomes a problem.
 
 mod answer;
+mod audit;
 mod auth;
 mod call;
+mod connect;
 mod limits;
 mod listen;
+mod rate;
 mod routes;
 mod serve;
 mod token;

@@ -10,11 +10,20 @@ pub struct Limits {
     pub body_bytes_max: usize,
     /// The longest that a request may wait for something to happen.
     pub wait_max: Duration,
+    /// The most connections at once; each stream of events holds one.
+    pub connections_max: usize,
+    /// The most requests of one token in a second.
+    pub requests_per_second_max: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body_bytes_max: 8 * 1024 * 1024, wait_max: Duration::from_secs(60) }
+        Self {
+            body_bytes_max: 8 * 1024 * 1024,
+            wait_max: Duration::from_secs(60),
+            connections_max: 20_000,
+            requests_per_second_max: 10_000,
+        }
     }
 }
 
@@ -33,3 +42,17 @@ pub(crate) const TOKEN_TRUSTED: Duration = Duration::from_secs(5);
 pub(crate) const TOKENS_MAX: usize = 10_000;
 /// How far ahead the clock of a client may be that made an idempotency key.
 pub(crate) const KEY_AHEAD_MS_MAX: u64 = 10 * 60 * 1_000;
+/// After how long without an event a stream says that it is alive, so that nobody on the way takes it for dead.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// What is read of a journal for a stream before it is sent; a row that is larger is sent alone.
+pub(crate) const CHUNK_BYTES_MAX: usize = 256 * 1024;
+/// Events of a namespace that are sent together.
+pub(crate) const CHUNK_EVENTS_MAX: usize = 256;
+/// Changes that wait to be kept in the audit, and that are kept together.
+pub(crate) const AUDIT_WAITING_MAX: usize = 1_024;
+/// See [`AUDIT_WAITING_MAX`].
+pub(crate) const AUDIT_TOGETHER_MAX: usize = 256;
+/// How long whoever connects, or asks again, may take to say what they want.
+pub(crate) const HEADERS_ARRIVE: Duration = Duration::from_secs(30);
+/// How long nobody is accepted after that has failed.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -10,7 +10,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::Limits;
+use crate::audit::Auditor;
 use crate::auth::Guard;
+use crate::connect;
+use crate::rate::Rates;
 use crate::serve::{Shared, router};
 
 /// A server that is being described. Whoever asks needs a token, unless it is said otherwise.
@@ -76,14 +79,16 @@ impl Server {
         let address = listener.local_addr().map_err(failed)?;
         let (stop, stopping) = watch::channel(false);
         let guard = Arc::new(if self.login { Guard::tokens() } else { Guard::Loopback });
-        let shared = Shared { engine: self.engine, guard, limits: self.limits, stopping: stopping.clone() };
-        let app = router(Arc::new(shared));
-        let stopped = async move {
-            let mut stopping = stopping;
-            // The one who says so is gone only with the server.
-            let _ = stopping.wait_for(|stops| *stops).await;
+        let shared = Shared {
+            auditor: Auditor::new(self.engine.clone()),
+            rates: Rates::new(self.limits.requests_per_second_max),
+            engine: self.engine,
+            guard,
+            limits: self.limits,
+            stopping: stopping.clone(),
         };
-        let serving = tokio::spawn(async move { axum::serve(listener, app).with_graceful_shutdown(stopped).await });
+        let app = router(Arc::new(shared));
+        let serving = tokio::spawn(connect::serve(listener, app, self.limits.connections_max, stopping));
         Ok(Listening { address, stop, serving })
     }
 }
@@ -93,7 +98,7 @@ impl Server {
 pub struct Listening {
     address: SocketAddr,
     stop: watch::Sender<bool>,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<()>,
 }
 
 impl Listening {

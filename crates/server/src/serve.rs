@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use abide_protocol::{BadKey, IdempotencyKey, Method, Problem, Query as Known, QueryKind, Reach, Route, routes};
+use abide_protocol::{
+    BadKey, IdempotencyKey, Method, Operation, Problem, Query as Known, QueryKind, Reach, Route, routes,
+};
 use abide_runtime::Engine;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -19,9 +21,11 @@ use tokio::sync::watch;
 
 use crate::Limits;
 use crate::answer::{Answered, Refused, internal};
-use crate::auth::Guard;
+use crate::audit::{Auditor, Told};
+use crate::auth::{Guard, Principal};
 use crate::call::{Call, bad_query};
 use crate::limits::{BODY_ARRIVES, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX};
+use crate::rate::Rates;
 use crate::routes::perform;
 
 /// What all requests share.
@@ -30,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) guard: Arc<Guard>,
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) auditor: Auditor,
+    pub(crate) rates: Rates,
 }
 
 type Parameters = Result<Path<HashMap<String, String>>, PathRejection>;
@@ -41,6 +47,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         let (filter, name) = match route.method {
             Method::Get => (MethodFilter::GET, "GET, HEAD"),
             Method::Post => (MethodFilter::POST, "POST"),
+            Method::Put => (MethodFilter::PUT, "PUT"),
             Method::Delete => (MethodFilter::DELETE, "DELETE"),
         };
         let (path, shared) = (route.path.clone(), shared.clone());
@@ -70,8 +77,14 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 
 /// Answers a request, whatever comes of it.
 async fn answer(shared: Arc<Shared>, route: Arc<Route>, path: Parameters, request: Request) -> Response<Body> {
-    let carried = std::panic::AssertUnwindSafe(carry_out(&shared, &route, path, request)).catch_unwind();
-    match carried.await {
+    let target = request.uri().path().to_owned();
+    let principal = match identify(&shared, &route, request.headers()).await {
+        Ok(principal) => principal,
+        Err(refused) => return refused.response(),
+    };
+    let carrying = carry_out(&shared, &route, principal.clone(), path, request);
+    let carried = std::panic::AssertUnwindSafe(carrying).catch_unwind();
+    let response = match carried.await {
         Ok(Ok(mut response)) => {
             if response.status() == StatusCode::OK {
                 *response.status_mut() = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
@@ -80,19 +93,40 @@ async fn answer(shared: Arc<Shared>, route: Arc<Route>, path: Parameters, reques
         }
         Ok(Err(refused)) => refused.response(),
         Err(_) => internal(&format_args!("{:?} panicked", route.operation)).response(),
+    };
+    if let Some(who) = principal.filter(|_| is_audited(&route)) {
+        let told = Told::of(&response);
+        shared.auditor.keep(&shared.engine, &who, &route, &target, told).await;
     }
+    response
 }
 
-async fn carry_out(shared: &Shared, route: &Route, path: Parameters, request: Request) -> Answered {
+/// Whether it is kept who asked for it. What workers do is in the journals of their runs, with their names.
+fn is_audited(route: &Route) -> bool {
+    route.method != Method::Get && !matches!(route.operation, Operation::WorkerClaim | Operation::WorkerReport)
+}
+
+/// Who asks comes first: whoever is unknown learns nothing of what there is.
+async fn identify(shared: &Shared, route: &Route, headers: &HeaderMap) -> Result<Option<Principal>, Refused> {
+    shared.guard.check_host(headers)?;
+    if route.reach == Reach::Open {
+        return Ok(None);
+    }
+    let principal = shared.guard.identify(&shared.engine, headers).await?;
+    if let Some(token) = &principal.token {
+        shared.rates.ask(token, std::time::Instant::now())?;
+    }
+    Ok(Some(principal))
+}
+
+async fn carry_out(
+    shared: &Shared,
+    route: &Route,
+    principal: Option<Principal>,
+    path: Parameters,
+    request: Request,
+) -> Answered {
     let (parts, body) = request.into_parts();
-    shared.guard.check_host(&parts.headers)?;
-    // Who asks comes first: whoever is unknown learns nothing of what there is.
-    let principal = match route.reach {
-        Reach::Open => None,
-        Reach::Namespace | Reach::Anywhere | Reach::Everywhere => {
-            Some(shared.guard.identify(&shared.engine, &parts.headers).await?)
-        }
-    };
     let Path(path) = path.map_err(|bad| Problem::new("bad_id", format!("the path: {bad}")))?;
     if let Some(principal) = &principal {
         principal.check(route, path.get("namespace").map(String::as_str))?;
@@ -109,6 +143,7 @@ async fn carry_out(shared: &Shared, route: &Route, path: Parameters, request: Re
         principal: principal.unwrap_or_default(),
         path,
         query,
+        last_event: last_event(route, &parts.headers),
         body,
         key,
     };
@@ -161,6 +196,12 @@ fn key(route: &Route, headers: &HeaderMap, now: abide_kernel::Timestamp) -> Resu
         return Err(problem.but("a key made by now", made.to_string()).into());
     }
     Ok(Some(key))
+}
+
+/// The last event that a reader got, where the route answers with events. What is no text is no id of ours.
+fn last_event(route: &Route, headers: &HeaderMap) -> Option<String> {
+    let header = headers.get("last-event-id").filter(|_| !route.events.is_empty())?;
+    Some(String::from_utf8_lossy(header.as_bytes()).into_owned())
 }
 
 /// The body, if it is one that the route takes.

@@ -19,10 +19,14 @@ fn filled(route: &Route, namespace: &str) -> String {
         .replace("{run}", run)
         .replace("{boundary}", "manual_0193f2c4a1b2000000000000000000aa.1")
         .replace("{letter}", "letter_1")
+        .replace("{queue}", "mail")
         .replace("{token}", "0193f2c4a1b20000")
 }
 
 async fn knock(caller: &Caller<'_>, route: &Route, path: &str, body: Option<String>) -> Heard {
+    // A stream would last.
+    let path =
+        &if route.events.is_empty() || path.contains('?') { path.to_owned() } else { format!("{path}?for_ms=0") };
     let method = route.method.name().parse().unwrap();
     caller.send(method, path, &[("content-type", "application/json")], body).await
 }

@@ -253,3 +253,53 @@ async fn a_signal_that_is_given_back_is_not_missed() {
     assert_eq!((&next["run"], &next["signals"][0]["payload"]), (&json!(run), &json!("now")));
     desk.close().await;
 }
+
+/// BU-28, BU-29, BU-30, BU-31, AB-13: what a worker says of its progress is shown at once, found again after a number, told to
+/// those who follow the run and to the next attempt; whoever does not hold the claim is not heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_is_shown_followed_and_told_to_the_next_attempt() {
+    let desk = Desk::open("memory:").await;
+    let ada = desk.admin(&["shop"]);
+    let (run, first) = tokio::join!(start(&ada), claim(&ada));
+    let mut events = ada.follow(&format!("{RUNS}/{run}/events"), None).await;
+    let progress = |name: &str, value: Value| json!({"progress": {"name": name, "value": value}});
+    for (name, value) in [("rows", json!(1)), ("phase", json!("pack")), ("rows", json!(2))] {
+        let said = say(&ada, SECRET, &first["claim"], progress(name, value)).await;
+        assert!(said["lease_until"].is_string() && said["recorded"].is_null(), "{said}");
+    }
+    let shown = ada.get(&format!("{RUNS}/{run}")).await.good();
+    assert_eq!(shown["progress"], json!({"rows": 2, "phase": "pack"}));
+    let all = ada.get(&format!("{RUNS}/{run}/progress")).await.good();
+    assert_eq!((&all["latest"], &all["trimmed"]), (&shown["progress"], &json!(false)));
+    let told = all["events"].as_array().unwrap();
+    assert_eq!(
+        told.iter().map(|event| event["value"].clone()).collect::<Vec<_>>(),
+        [json!(1), json!("pack"), json!(2)]
+    );
+    for (index, event) in told.iter().enumerate() {
+        let rest = ada.get(&format!("{RUNS}/{run}/progress?after={}", event["seq"])).await.good();
+        assert_eq!(rest["events"].as_array().unwrap(), &told[index + 1..]);
+    }
+    let mut heard = Vec::new();
+    while heard.len() < 3 {
+        let event = events.next().await.unwrap();
+        heard.extend((event.name == "progress").then_some(event.data));
+    }
+    assert_eq!(&heard, told);
+
+    assert_eq!(code(&say(&ada, "another", &first["claim"], progress("rows", json!(9))).await), "wrong_token");
+    assert_eq!(code(&say(&ada, SECRET, &first["claim"], progress("", json!(9))).await), "invalid");
+    let large = json!("x".repeat(5_000));
+    assert_eq!(code(&say(&ada, SECRET, &first["claim"], progress("rows", large)).await), "too_large");
+    let retry = json!({"delay_ms": 0});
+    let broken = json!({"code": "broken", "message": "broken", "retryable": true});
+    let failed = say(&ada, SECRET, &first["claim"], json!({"fail": {"error": broken, "retry": retry}})).await;
+    assert_eq!(failed["recorded"]["duplicate"], false, "{failed}");
+    let second = claim(&ada).await;
+    assert_eq!(second["progress"], json!({"rows": 2, "phase": "pack"}));
+    assert_eq!(code(&say(&ada, SECRET, &first["claim"], progress("rows", json!(9))).await), "stale_claim");
+    let sent = json!({"complete": {"outcome": {"done": {"result": "sent"}}}});
+    say(&ada, SECRET, &second["claim"], sent).await;
+    assert_eq!(events.rest().await.last().unwrap().name, "end");
+    desk.close().await;
+}

@@ -564,6 +564,15 @@ fn seen(witness: &Witness, letter: &Letter) {
         Letter::Took(_) => witness.saw("shard_taken"),
         Letter::Released(_) => witness.saw("shard_released"),
         Letter::Told { .. } => witness.saw("ledger_told_by_another_node"),
-        Letter::Ask { .. } | Letter::Joined | Letter::Forget { .. } | Letter::Fetched(_) => {}
+        Letter::Ask { .. }
+        | Letter::Joined
+        | Letter::Forget { .. }
+        | Letter::Fetched(_)
+        | Letter::Follow { .. }
+        | Letter::Moved { .. }
+        | Letter::Rules
+        | Letter::Rows { .. } => {}
+        // Nobody asks at a desk here.
+        Letter::Desk(_) | Letter::Work(_) | Letter::Seat { .. } | Letter::Handed { .. } => {}
     }
 }

@@ -10,8 +10,8 @@ use abide_kernel::{Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, Timestam
 
 use crate::transaction::{Outcome, Place, Transacted, Work};
 use crate::{
-    Cluster, DeadLetterItem, Fault, FaultKind, Filter, Import, Intake, Listed, Membership, Page, Serving, Stats,
-    StoredToken,
+    Cluster, DeadLetterItem, Depth, Fault, FaultKind, Filter, Import, Intake, Kept, Listed, Membership, Page, Serving,
+    Stats, StoredToken,
 };
 
 /// What a shard's owner needs to know to go on.
@@ -222,6 +222,18 @@ pub trait Store: Send {
     /// When that could not be written.
     fn remove_token(&mut self, id: &str) -> Result<bool, Fault>;
 
+    /// Keeps what a server wrote down, all of it or nothing, in place of what has the same kind and id.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    fn keep(&mut self, all: &[Kept]) -> Result<(), Fault>;
+
+    /// Forgets something that was kept. Whether there was such a thing.
+    ///
+    /// # Errors
+    /// When that could not be written.
+    fn forget(&mut self, kind: &str, id: &str) -> Result<bool, Fault>;
+
     /// Another view of the same store, for inspection beside the owner.
     ///
     /// # Errors
@@ -297,6 +309,18 @@ pub trait Reader: Send {
     /// # Errors
     /// When they cannot be read, or one is damaged.
     fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault>;
+
+    /// What was kept of a kind, the largest ids first, and only those below `before`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    fn kept(&mut self, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault>;
+
+    /// How much waits in the queues of a namespace, as index rows have it, by queue.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn depths(&mut self, namespace: &str) -> Result<Vec<Depth>, Fault>;
 
     /// Run ids that begin with `prefix` (hex digits, without `run_`), at most `most`.
     ///

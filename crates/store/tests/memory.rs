@@ -3,8 +3,8 @@
 use abide_kernel::{RunId, Seq, ShardId};
 use abide_store::Store;
 use abide_store::conformance::{
-    self, Fixture, SHARDS, append, compact, damage, envelopes, import, index, journal, listing, purge, readers, reopen,
-    tokens,
+    self, Fixture, SHARDS, append, compact, damage, envelopes, import, index, journal, kept, listing, purge, readers,
+    reopen, tokens,
 };
 use abide_store::memory::MemoryStore;
 
@@ -278,6 +278,12 @@ fn sizes_are_counted() {
 #[test]
 fn an_empty_store_is_filled() {
     import::an_empty_store_is_filled(&mut fixture());
+}
+
+/// AB-16
+#[test]
+fn what_a_server_wrote_down_is_kept_until_it_is_removed() {
+    kept::what_a_server_wrote_down_is_kept_until_it_is_removed(&mut fixture());
 }
 
 /// AB-16

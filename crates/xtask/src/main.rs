@@ -4,6 +4,7 @@
 // A chore answers at the terminal; that is what it is for.
 #![allow(clippy::print_stdout)]
 
+mod api_fuzz;
 mod bench_postgres;
 mod clients;
 mod crash;
@@ -46,6 +47,8 @@ enum Verb {
     Sim(sim::Options),
     /// Changes the kernel in small ways and looks for changes that no test notices; the last line is one JSON object.
     Mutants(mutants::Options),
+    /// Asks a server whatever its OpenAPI document allows, and what it does not; the last line is one JSON object.
+    ApiFuzz(api_fuzz::Options),
     /// Runs `abide bench` against a PostgreSQL server of its own.
     BenchPostgres(bench_postgres::Options),
     /// Checks what the compiler can't: crate arrows, kernel purity, sizes, names in documents.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Verb::House(options) => house::perform(&options),
         Verb::Sim(options) => sim::perform(&root, &options),
         Verb::Mutants(options) => mutants::perform(&root, &options),
+        Verb::ApiFuzz(options) => api_fuzz::perform(&root, &options),
         Verb::BenchPostgres(options) => bench_postgres::perform(&root, &options),
         Verb::Tidy => tidy::perform(&root),
     });

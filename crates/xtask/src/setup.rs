@@ -97,7 +97,7 @@ pub(crate) fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-fn install(packages: &[&str]) -> Result<()> {
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     eprintln!("xtask: installing the missing Debian packages {}", packages.join(", "));
     // A stale list only matters if the install then fails, which is reported below.
     if !apt_get(&["update"])? {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::{clients, crash, setup, sim, tidy};
+use crate::{api_fuzz, clients, crash, setup, sim, tidy};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -26,14 +26,24 @@ enum Stage {
     Test,
     Doc,
     Clients,
+    Api,
     Crash,
     Sim,
     Tidy,
 }
 
 impl Stage {
-    const IN_ORDER: [Stage; 8] =
-        [Stage::Fmt, Stage::Clippy, Stage::Test, Stage::Doc, Stage::Clients, Stage::Crash, Stage::Sim, Stage::Tidy];
+    const IN_ORDER: [Stage; 9] = [
+        Stage::Fmt,
+        Stage::Clippy,
+        Stage::Test,
+        Stage::Doc,
+        Stage::Clients,
+        Stage::Api,
+        Stage::Crash,
+        Stage::Sim,
+        Stage::Tidy,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -42,6 +52,7 @@ impl Stage {
             Stage::Test => "test",
             Stage::Doc => "doc",
             Stage::Clients => "clients",
+            Stage::Api => "api",
             Stage::Crash => "crash",
             Stage::Sim => "sim",
             Stage::Tidy => "tidy",
@@ -98,6 +109,7 @@ fn run_stage(root: &Path, stage: Stage, lock: Lock) -> Result<Option<u64>> {
         Stage::Test => run_counting(&mut cargo).map(Some),
         Stage::Doc => run(cargo.env("RUSTDOCFLAGS", "-D warnings")).map(|()| None),
         Stage::Clients => run(&mut cargo).and_then(|()| clients::perform(root)).map(|()| None),
+        Stage::Api => api_fuzz::perform_shortly(root).map(|()| None),
         Stage::Crash => crash::perform_shortly(root).map(|()| None),
         Stage::Sim => sim::perform_shortly(root).map(|()| None),
         Stage::Tidy => tidy::perform(root).map(|()| None),
@@ -115,7 +127,7 @@ fn cargo_arguments(stage: Stage, lock: Lock) -> Vec<&'static str> {
         // Formatting resolves no dependency, and `cargo fmt` knows no `--locked`.
         Stage::Fmt => return vec!["fmt", "--all", "--check"],
         // These run in this process, without cargo.
-        Stage::Crash | Stage::Sim | Stage::Tidy => return Vec::new(),
+        Stage::Api | Stage::Crash | Stage::Sim | Stage::Tidy => return Vec::new(),
         Stage::Clippy => vec!["clippy", "--workspace", "--all-targets"],
         // All failures of a run are worth more than a quick end at the first. Doc tests are part of it, which
         // `--all-targets` would leave out.

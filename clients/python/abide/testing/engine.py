@@ -44,6 +44,14 @@ class TestLink:
         with self._engine.report():
             self._run.write(json.loads(json.dumps(entries)))
 
+    async def progress(self, name: str, value: Any) -> None:
+        await asyncio.sleep(0)
+        if self._run.claims != self._claim or self._run.over:
+            raise refusal("stale_claim", "another attempt has the run")
+        if self._run.progress[0] != self._run.visit:
+            self._run.progress = (self._run.visit, {})
+        self._run.progress[1][name] = value
+
 
 class _Point:
     """A report: the worker may die before it is durable, or after."""
@@ -184,6 +192,7 @@ class TestEngine:
             "woken_by": run.woken_by,
             "input": run.input,
             "state": run.state,
+            "progress": run.progress[1] if run.progress[0] == run.visit else {},
             "signals": run.inbox,
             "children": run.children,
             "ledger": run.ops,
@@ -361,6 +370,11 @@ class TestRun:
     def state(self) -> Any:
         """The state that the run shows."""
         return self.run.published[0] if self.run.published is not None else self.run.state
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What the step says of its progress: the latest value of each name."""
+        return dict(self.run.progress[1])
 
     @property
     def keys(self) -> list[str]:

@@ -65,6 +65,8 @@ class Run:
     signals: int = 0
     children: list[dict[str, Any]] = field(default_factory=list)
     published: tuple[Any] | None = None
+    progress: tuple[int, dict[str, Any]] = field(default_factory=lambda: (0, {}))
+    """What was said of the progress, and in which visit."""
     begun_at: int = 0
     cancelling: bool = False
     result: Any = None

@@ -44,7 +44,7 @@ impl Latency {
         let load = Load { workflow: "no_op", runs, steps: self.steps, in_flight: 1, shards: ground.shards() };
         for round in 0..ROUNDS {
             let plot = ground.fresh(&format!("engine-{round}"))?;
-            let mut engine = Fleet::one(&plot.url, &load, no_op(self.steps))?;
+            let mut engine = Fleet::one(&plot.url, &load, no_op("no_op", self.steps))?;
             let first = engine.drive(&load, Work::Runs(50.min(runs)))?.gained;
             let mut limit = plot.limit(first.row_bytes())?;
             let (mut latency, mut raw) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);

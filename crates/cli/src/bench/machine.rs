@@ -5,8 +5,8 @@ use abide::{
 };
 
 /// A machine of `steps` steps that do nothing.
-pub(crate) fn no_op(steps: usize) -> Machine<u32> {
-    let mut machine = Machine::<u32>::new("no_op");
+pub(crate) fn no_op(name: &str, steps: usize) -> Machine<u32> {
+    let mut machine = Machine::<u32>::new(name);
     for step in 1..=steps {
         let following = format!("s{}", step + 1);
         machine = machine.step(&format!("s{step}"), move |_, state: u32| {

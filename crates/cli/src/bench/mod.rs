@@ -13,6 +13,7 @@ mod node;
 mod parked;
 mod replay;
 mod report;
+mod served;
 mod sql;
 mod steps;
 

@@ -23,7 +23,7 @@ impl Node {
     pub(crate) fn measure(&self, store: &str) -> anyhow::Result<()> {
         let (steps, in_flight, shards) = (self.steps, self.in_flight, self.shards);
         let load = Load { workflow: "no_op", runs: 0, steps, in_flight, shards };
-        let engine = One::open(store, &load, no_op(steps))?;
+        let engine = One::open(store, &load, no_op("no_op", steps))?;
         let mut out = std::io::stdout();
         writeln!(out, "\"ready\"")?;
         out.flush()?;

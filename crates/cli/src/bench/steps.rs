@@ -13,6 +13,7 @@ use super::ground::Ground;
 use super::load::{Load, Work};
 use super::machine::no_op;
 use super::report::Report;
+use super::served::Served;
 
 /// Many runs in flight: steps per second, against raw rows per second.
 ///
@@ -35,6 +36,16 @@ pub(crate) struct Steps {
     /// Nodes that share the work, each a process of its own. More than one need a database.
     #[arg(long, default_value_t = 1)]
     nodes: usize,
+    /// A server whose workers do the same, against an engine in this process; see also --workers. Start it on a file of the
+    /// same disk.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["nodes", "pinned"])]
+    url: Option<String>,
+    /// The token by which the server knows the workers and the client.
+    #[arg(long, env = "ABIDE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// With --url: how many workers share what is in flight.
+    #[arg(long, default_value_t = 2, requires = "url")]
+    workers: usize,
     /// Measure what another's open transaction costs, which keeps the database from clearing dead rows away: three pairs of
     /// spells without and with one.
     #[arg(long)]
@@ -56,9 +67,12 @@ impl Steps {
         let (runs, steps, in_flight, nodes) = (self.runs, self.steps, self.in_flight, self.nodes);
         let shards = self.shards.unwrap_or(ground.shards());
         let load = Load { workflow: "no_op", runs, steps, in_flight, shards };
+        let served = self.url.as_deref().map(|url| Served { url, token: self.token.as_deref(), workers: self.workers });
         let report = match (&ground, nodes) {
+            _ if self.workers == 0 => bail!("expected at least 1 worker, found 0"),
+            _ if let Some(served) = &served => served.measure(&ground, &load)?,
             _ if self.pinned => self.measure_pinned(&ground, &load)?,
-            (_, 1) => load.measure(&ground, || no_op(steps), |_, _, _| Ok(()))?,
+            (_, 1) => load.measure(&ground, || no_op("no_op", steps), |_, _, _| Ok(()))?,
             (_, 0) => bail!("expected at least 1 node, found 0"),
             (Ground::Database(_), _) => load.measure_nodes(&ground, nodes)?,
             (Ground::Files(_), _) => bail!("{nodes} nodes cannot share a file: give a database, --store postgres://…"),
@@ -70,7 +84,7 @@ impl Steps {
             ("steps", json!(steps)),
             ("in_flight", json!(in_flight)),
             ("shards", json!(shards)),
-            ("nodes", json!(nodes)),
+            if self.url.is_some() { ("workers", json!(self.workers)) } else { ("nodes", json!(nodes)) },
         ];
         report.print(self.json, &settings);
         Ok(())
@@ -83,7 +97,7 @@ impl Steps {
         };
         let plot = ground.fresh("pinned")?;
         let mut fleet = match self.nodes {
-            1 => Fleet::one(&plot.url, load, no_op(self.steps))?,
+            1 => Fleet::one(&plot.url, load, no_op("no_op", self.steps))?,
             nodes => Fleet::many(&plot.url, load, nodes)?,
         };
         fleet.drive(load, Work::Runs(self.in_flight.min(self.runs)))?;

@@ -1,5 +1,5 @@
-//! `abide serve`: the store over HTTP, until it is told to stop. It executes nothing itself: of a database it is a guest,
-//! and the nodes that have the code go on with the work.
+//! `abide serve`: the store over HTTP, until it is told to stop. It executes nothing itself: workers ask it for attempts.
+//! Of a database it is one of the nodes, and serves its share of the shards.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::duration;
 use crate::options::{AsJson, Globals};
+use crate::owner::Stay;
 use crate::place::Place;
 use crate::screen::Screen;
 
@@ -39,6 +40,15 @@ pub(crate) struct Serve {
     /// Let anybody at this machine do anything, without a token
     #[arg(long)]
     no_auth: bool,
+    /// With a database: what this node is called among the others; the host's name and the port if absent
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// With a database: where other nodes reach this one; any port on the side that they see if absent
+    #[arg(long, value_name = "ADDRESS")]
+    node_listen: Option<SocketAddr>,
+    /// With a database: the address that other nodes are told, if it is another
+    #[arg(long, value_name = "HOST:PORT")]
+    node_advertise: Option<String>,
     /// How long requests may take that came before it was told to stop
     #[arg(long, default_value = DRAIN, value_name = "DURATION", value_parser = duration)]
     drain: Duration,
@@ -52,7 +62,16 @@ const DRAIN: &str = "10s";
 impl Serve {
     /// One without login, that says what to try next.
     pub(crate) fn for_trying(json: AsJson, listen: SocketAddr) -> Self {
-        Self { json, listen, no_auth: true, drain: Duration::from_secs(10), guides: true }
+        Self {
+            json,
+            listen,
+            no_auth: true,
+            node: None,
+            node_listen: None,
+            node_advertise: None,
+            drain: Duration::from_secs(10),
+            guides: true,
+        }
     }
 
     /// Whether it may listen there. Looked at before the store is opened: a wrong address leaves nothing behind.
@@ -67,10 +86,24 @@ impl Serve {
         let (screen, place) = (Screen::new(globals), Place::of(globals)?);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         self.check()?;
-        let engine = Arc::new(place.own(&runtime)?);
+        let engine = Arc::new(place.serve(&runtime, &self.stay())?);
         let served = runtime.block_on(self.serve(&screen, &place, &engine));
         runtime.block_on(engine.stop(Duration::from_secs(5)));
         served
+    }
+
+    /// How it is among the nodes of a database.
+    fn stay(&self) -> Stay {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = if host.trim().is_empty() { "abide" } else { host.trim() };
+        let named = || {
+            format!("{host}-{}", if self.listen.port() == 0 { std::process::id() } else { self.listen.port().into() })
+        };
+        Stay {
+            node: self.node.clone().unwrap_or_else(named),
+            listen: self.node_listen,
+            advertise: self.node_advertise.clone(),
+        }
     }
 
     async fn serve(&self, screen: &Screen, place: &Place, engine: &Arc<Engine>) -> Outcome {

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use super::ready::{LaneId, LaneKey};
 use super::resident::Place;
-use super::{Dispatch, Output, Shard, Throttle, WorkerId};
+use super::throttle::Tally;
+use super::{Dispatch, Output, Rules, Shard, Throttle, WorkerId};
 use crate::explain::Surroundings;
 use crate::transition::claim::{self, Definition};
 use crate::transition::heartbeat;
@@ -86,6 +87,20 @@ impl Shard {
         self.tally.report(throttle);
     }
 
+    /// Goes by other rules from now on, and tells the throttle anew what executes.
+    pub fn go_by(&mut self, rules: &Rules) {
+        self.config.rules = rules.clone();
+        self.tally = Tally::new(rules.clone());
+        // Also lanes of which nothing executes go by them.
+        self.tally.learn(&self.ready);
+        let places = self.runs.values().flat_map(|resident| &resident.places);
+        for place in places {
+            if let Place::Running(lane) = place {
+                self.tally.enter(&self.ready, *lane);
+            }
+        }
+    }
+
     /// Claims up to `most` attempts for one of the workers, as far as caps and rates let them begin. They are dispatched
     /// once the claims are durable.
     pub fn claim(
@@ -144,6 +159,7 @@ impl Shard {
             |place: &Place| matches!(place, Place::Ready(lane, order) if self.ready.is_hidden(*lane, order, gate));
         around.more_ahead = resident.places.iter().any(hidden);
         around.dead_letter_at = self.orphan_until(id);
+        around.queue_paused = throttle.is_paused(&resident.lane_key());
         around.hold = throttle.hold(&resident.lane_key(), self.now);
         around
     }
@@ -212,6 +228,7 @@ impl Shard {
             woken_by: at.woken_by,
             state: run.state.clone(),
             published: run.published.clone(),
+            progress: run.progress.iter().flat_map(|known| known.of_visit(cursor, at.visit)).cloned().collect(),
             signals: run.inbox.clone(),
             children: run.children.clone(),
             ops: run.ops.clone(),

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::envelope::{DeadEnvelope, Envelope};
 use crate::transition::{
-    child::StartingChild, complete::Completing, fail::Failing, manual, record::Recording, resolve::Resolving, signal,
-    start::StartAnswer, update,
+    child::StartingChild, complete::Completing, fail::Failing, manual, progress, record::Recording, resolve::Resolving,
+    signal, start::StartAnswer, update,
 };
 use crate::{
     Child, ClaimId, Claimant, ErrorInfo, LetterId, Op, OpId, Payload, Refusal, Reply, RequestId, Rev, Row, Run, RunId,
@@ -22,7 +22,7 @@ use crate::{
 pub struct Ticket(pub u64);
 
 /// A worker known to a shard, by its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkerId(pub u32);
 
 /// What a shard can be asked to do.
@@ -71,6 +71,15 @@ pub enum Command {
         claim: ClaimId,
         /// The hash of its token.
         token: TokenHash,
+    },
+    /// Say how far a step has come, and keep its lease.
+    Progress {
+        /// The claim.
+        claim: ClaimId,
+        /// The hash of its token.
+        token: TokenHash,
+        /// What the worker says.
+        progressing: Box<progress::Progressing>,
     },
     /// Record what a step returned.
     Complete {
@@ -224,7 +233,9 @@ impl Command {
             | Self::Recover { run, .. }
             | Self::Watch { run }
             | Self::Show { run } => Some(*run),
-            Self::Heartbeat { claim, .. } | Self::GiveBack { claim, .. } => Some(claim.run),
+            Self::Heartbeat { claim, .. } | Self::Progress { claim, .. } | Self::GiveBack { claim, .. } => {
+                Some(claim.run)
+            }
         }
     }
 
@@ -251,6 +262,7 @@ impl Command {
             | Self::Show { .. } => true,
             // The answer to the second would not be the answer to the first.
             Self::Record { .. }
+            | Self::Progress { .. }
             | Self::Resolve { .. }
             | Self::StartChild { .. }
             | Self::Schedule { .. }
@@ -341,7 +353,7 @@ pub struct Ending {
 }
 
 /// An attempt, handed to the worker that claimed it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dispatch {
     /// Of which workers.
     pub worker: WorkerId,
@@ -371,6 +383,8 @@ pub struct Dispatch {
     pub state: Payload,
     /// The state that was published last.
     pub published: Option<Payload>,
+    /// What attempts at this visit of the step said of themselves: the latest value of each name.
+    pub progress: Vec<crate::ProgressEvent>,
     /// The signals in its inbox.
     pub signals: Vec<Signal>,
     /// Its children.
@@ -387,6 +401,19 @@ pub struct Dispatch {
     pub cancelling: bool,
     /// When the lease ends unless it is extended.
     pub lease_until: Timestamp,
+}
+
+impl Dispatch {
+    /// About how many bytes it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let signals = self.signals.iter().map(|signal| signal.payload.bytes());
+        let ledger = self.ops.iter().map(|op| match &op.state {
+            crate::OpState::Done { value, .. } => value.bytes() + 200,
+            _ => 200,
+        });
+        self.started.spec.input.bytes() + self.state.bytes() + signals.chain(ledger).sum::<usize>()
+    }
 }
 
 /// What leaves a shard once the position it was decided on is durable.
@@ -407,6 +434,8 @@ pub enum Output {
         /// The entry.
         op: Box<Op>,
     },
+    /// A step said how far it has come: whoever follows the run may look.
+    Progressed(RunId),
     /// An attempt can be claimed; for the notifier, if one is configured.
     Scheduled {
         /// The run.

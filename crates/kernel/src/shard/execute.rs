@@ -2,12 +2,12 @@
 
 use alloc::boxed::Box;
 
-use super::{Answer, Command, Ending, Shard, Ticket, Told};
+use super::{Answer, Command, Ending, Output, Shard, Ticket, Told};
 use crate::transition::child::StartingChild;
 use crate::transition::record::Entry;
 use crate::transition::{
-    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, manual, purge, record,
-    recover, resolve, schedule, signal, update, wake,
+    Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, manual, progress,
+    purge, record, recover, resolve, schedule, signal, update, wake,
 };
 use crate::{Fact, Facts, Refusal, Row, Run, RunId, TokenHash, TurnRef, Update};
 
@@ -75,6 +75,9 @@ impl Shard {
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
             Command::Update { asked, told, .. } => return self.execute_update(ticket, id, &asked, told),
             Command::Heartbeat { claim, token } => return self.execute_heartbeat(ticket, id, claim.number, token),
+            Command::Progress { claim, token, progressing } => {
+                return self.execute_progress(ticket, id, claim.number, token, &progressing);
+            }
             Command::Record { recording, .. } => record::decide(run, &recording, now),
             Command::Decide { deciding, .. } => manual::decide(run, &deciding, now),
             Command::Assign { assigning, .. } => manual::assign(run, &assigning, now),
@@ -107,7 +110,10 @@ impl Shard {
             Command::Recover { journal, .. } => return self.execute_recover(ticket, id, &journal),
             Command::Watch { .. } => return self.execute_watch(ticket, id),
             Command::Show { .. } => {
-                let shown = Box::new(run.clone());
+                let mut shown = Box::new(run.clone());
+                if !resident.said.is_empty() {
+                    shown.progress = Some(Box::new(progress::shown(run, &resident.said)));
+                }
                 let head = resident.head;
                 return self.answer(ticket, Answer::Run(shown, head));
             }
@@ -152,6 +158,29 @@ impl Shard {
                 heartbeat::extend(&mut resident.run, claim, lease_until);
                 self.transact(id, transition);
                 self.answer(ticket, Answer::Extended { lease_until });
+            }
+            Err(refusal) => self.conclude(ticket, id, Err(refusal)),
+        }
+    }
+
+    /// A step says how far it has come. That keeps its lease; it rides with the next row of the run.
+    fn execute_progress(
+        &mut self,
+        ticket: Option<Ticket>,
+        id: RunId,
+        claim: u32,
+        token: TokenHash,
+        progressing: &progress::Progressing,
+    ) {
+        let now = self.now;
+        let Some(resident) = self.runs.get_mut(&id) else {
+            return;
+        };
+        match progress::decide(&resident.run, &resident.said, claim, token, progressing, now) {
+            Ok(progressed) => {
+                resident.say(progressed);
+                self.emit(Output::Progressed(id));
+                self.execute_heartbeat(ticket, id, claim, token);
             }
             Err(refusal) => self.conclude(ticket, id, Err(refusal)),
         }

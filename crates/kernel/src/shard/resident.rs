@@ -1,12 +1,14 @@
 //! A run in memory: the fold, where it stands in the shard's indexes, and whether it may leave.
 
+use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
 use super::command::{LinePlace, Record};
 use super::ready::{LaneId, LaneKey, Order, Ready, key_line};
-use crate::{Concurrency, Cursor, Fact, Phase, Row, Run, Seq, Timestamp};
+use crate::{Concurrency, Cursor, Fact, Facts, Phase, Progressed, Row, Run, Seq, Timestamp};
 
 /// Rows up to which the journal of a run that has ended stands in for its checkpoint, since its start or compaction.
 const FOLDED_ROWS_MAX: u64 = 64;
@@ -32,6 +34,8 @@ pub(crate) struct Resident {
     pub(crate) gathering: Option<(u64, usize)>,
     /// The row with which its journal begins anew, until the store has emptied those before it.
     pub(crate) compacted: Option<Seq>,
+    /// What its steps said of themselves since its last row.
+    pub(crate) said: Vec<Progressed>,
     /// Its entry in the deadline index.
     pub(crate) armed: Option<Timestamp>,
     pub(crate) places: SmallVec<[Place; 1]>,
@@ -51,6 +55,7 @@ impl Resident {
             head,
             gathering: None,
             compacted: None,
+            said: Vec::new(),
             armed: None,
             places: SmallVec::new(),
             lane: None,
@@ -64,6 +69,23 @@ impl Resident {
     pub(crate) fn note_compaction(&mut self, row: &Row) {
         if matches!(row.facts.first(), Some(Fact::Compacted(_))) {
             self.compacted = Some(row.seq);
+        }
+    }
+
+    /// A step said how far it has come. What would be forgotten anyway is not kept.
+    pub(crate) fn say(&mut self, progressed: Progressed) {
+        match self.said.iter_mut().find(|said| (said.cursor, said.claim) == (progressed.cursor, progressed.claim)) {
+            Some(said) => said.take(progressed.events),
+            None => self.said.push(progressed),
+        }
+    }
+
+    /// What its steps said since its last row goes before other facts, while the claims stand under which it was said. A row
+    /// with which a journal begins has no room for it.
+    pub(crate) fn ride(&mut self, facts: &mut Facts) {
+        if !self.said.is_empty() && !matches!(facts.first(), Some(Fact::Compacted(_) | Fact::Purged)) {
+            let said = core::mem::take(&mut self.said).into_iter().map(|said| Fact::Progressed(Box::new(said)));
+            facts.insert_many(0, said);
         }
     }
 
@@ -151,9 +173,9 @@ impl Resident {
 
     /// The run's folded state. A run that has ended after a few rows has none: it is seldom asked for, and its journal
     /// tells it as well.
-    fn checkpoint(&self) -> alloc::vec::Vec<u8> {
+    fn checkpoint(&self) -> Vec<u8> {
         if self.run.end.is_some() && self.run.journal_rows() <= FOLDED_ROWS_MAX {
-            return alloc::vec::Vec::new();
+            return Vec::new();
         }
         serde_json::to_vec(&self.run).unwrap_or_default()
     }
@@ -194,7 +216,7 @@ impl Resident {
             due: run.next_due(),
             ready,
             reservation: run.is_reservation(),
-            checkpoint: alloc::vec::Vec::new(),
+            checkpoint: Vec::new(),
         }
     }
 }

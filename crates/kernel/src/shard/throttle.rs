@@ -23,12 +23,21 @@ pub enum Scope {
     Workflow(Str),
     /// Those of a namespace.
     Namespace(Str),
+    /// Those of a queue in one namespace.
+    QueueOf {
+        /// The namespace.
+        namespace: Str,
+        /// The queue.
+        queue: Str,
+    },
 }
 
 impl Scope {
     fn name(&self) -> &Str {
         match self {
-            Self::Queue(name) | Self::Workflow(name) | Self::Namespace(name) => name,
+            Self::Queue(name) | Self::Workflow(name) | Self::Namespace(name) | Self::QueueOf { queue: name, .. } => {
+                name
+            }
         }
     }
 
@@ -37,6 +46,7 @@ impl Scope {
             Self::Queue(name) => *name == lane.queue,
             Self::Workflow(name) => *name == lane.workflow,
             Self::Namespace(name) => *name == lane.namespace,
+            Self::QueueOf { namespace, queue } => *namespace == lane.namespace && *queue == lane.queue,
         }
     }
 }
@@ -47,6 +57,7 @@ impl fmt::Display for Scope {
             Self::Queue(_) => "queue",
             Self::Workflow(_) => "workflow",
             Self::Namespace(_) => "namespace",
+            Self::QueueOf { namespace, queue } => return write!(f, "queue {queue} of namespace {namespace}"),
         };
         write!(f, "{kind} {}", self.name())
     }
@@ -66,7 +77,7 @@ pub struct Rate {
 pub struct Rule {
     /// Whose attempts it counts.
     pub scope: Scope,
-    /// How many of them may execute at once.
+    /// How many of them may execute at once. None at all may of a queue in a namespace that is paused.
     pub at_most: Option<u32>,
     /// How fast they may begin.
     pub rate: Option<Rate>,
@@ -113,6 +124,11 @@ impl Rules {
         Ok(Self(rules.into()))
     }
 
+    /// Every rule.
+    pub fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.0.iter()
+    }
+
     fn of(&self, lane: &LaneKey) -> Applied {
         let covering = self.0.iter().enumerate().filter(|(_, rule)| rule.scope.covers(lane));
         covering.map(|(index, _)| index as u16).collect()
@@ -125,7 +141,9 @@ fn problem(rule: &Rule) -> Option<&'static str> {
         _ if name.is_empty() => Some("expected a name, found none"),
         _ if name.len() > NAME_BYTES_MAX => Some("its name is too long"),
         (None, None) => Some("expected a cap or a rate, found neither"),
-        (Some(0), _) => Some("expected a cap of at least one, found zero"),
+        (Some(0), _) if !matches!(rule.scope, Scope::QueueOf { .. }) => {
+            Some("expected a cap of at least one, found zero")
+        }
         (_, Some(rate)) if rate.count == 0 => Some("expected a rate of at least one, found zero"),
         (_, Some(rate)) if rate.per_ms == 0 => Some("expected a rate per millisecond or longer, found less"),
         (_, Some(rate)) if rate.per_ms > DELAY_MS_MAX => Some("expected a rate per hundred years at most, found more"),
@@ -196,6 +214,18 @@ impl Throttle {
         Self { meters, now: Timestamp::default(), wake: None }
     }
 
+    /// Goes by other rules from now on. What a rate has used up stays, where it stays the same; what executes is told anew
+    /// by all shards.
+    pub fn go_by(&mut self, rules: &Rules) {
+        let before = core::mem::replace(self, Self { now: self.now, ..Self::new(rules) }).meters;
+        for meter in &mut self.meters {
+            let same = |other: &&Meter| other.rule.scope == meter.rule.scope && other.rule.rate == meter.rule.rate;
+            if let Some(known) = before.iter().find(same) {
+                meter.used_until = known.used_until;
+            }
+        }
+    }
+
     /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -217,6 +247,12 @@ impl Throttle {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         self.wake
+    }
+
+    /// Whether nothing of a lane may begin until somebody says so.
+    #[must_use]
+    pub(super) fn is_paused(&self, lane: &LaneKey) -> bool {
+        self.meters.iter().any(|meter| meter.rule.at_most == Some(0) && meter.rule.scope.covers(lane))
     }
 
     /// The rule that keeps attempts of a lane from beginning, if there is one.

@@ -10,8 +10,8 @@ use crate::{ClaimId, Fact, Facts, Meta, OpEnd, OpKind, Phase, Rev, Row, Run, Run
 
 impl Shard {
     /// Appends the transition's facts to the run's journal as one row and folds them.
-    pub(super) fn transact(&mut self, id: RunId, transition: Transition) {
-        self.messages.extend(transition.messages);
+    pub(super) fn transact(&mut self, id: RunId, mut transition: Transition) {
+        self.messages.extend(core::mem::take(&mut transition.messages));
         if transition.facts.is_empty() {
             return;
         }
@@ -19,6 +19,7 @@ impl Shard {
         let Some(resident) = self.runs.get_mut(&id) else {
             return;
         };
+        resident.ride(&mut transition.facts);
         let running = claims(&resident.run);
         let key_freed = resident.run.key_freed;
         let meta = Meta { seq, at: self.now };

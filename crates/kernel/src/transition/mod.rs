@@ -15,6 +15,7 @@ pub mod expire;
 pub mod fail;
 pub mod heartbeat;
 pub mod manual;
+pub mod progress;
 pub mod purge;
 pub mod record;
 pub mod recover;
@@ -64,6 +65,7 @@ pub(crate) fn apply(run: &mut Run, fact: &Fact, meta: Meta) {
         Fact::Notified(_) | Fact::Purged => {}
         Fact::Claimed(claimed) => claim::apply(run, claimed, meta),
         Fact::Heartbeat(beat) => heartbeat::apply(run, *beat),
+        Fact::Progressed(progressed) => progress::apply(run, progressed),
         Fact::Expired(claim) => expire::apply(run, *claim),
         Fact::Returned(claim) => claim::apply_returned(run, *claim),
         Fact::Completed(completed) => complete::apply(run, completed, meta),

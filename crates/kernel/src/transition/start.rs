@@ -160,6 +160,7 @@ pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
         result: None,
         last_error: None,
         last_executed: None,
+        progress: None,
         key_freed: false,
         end: None,
         anomalies: Vec::new(),

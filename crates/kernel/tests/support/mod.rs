@@ -159,6 +159,13 @@ impl World {
         world
     }
 
+    /// Goes by other rules from now on.
+    pub fn go_by(&mut self, rules: Vec<Rule>) {
+        self.rules = Rules::new(rules).expect("rules");
+        self.throttle.go_by(&self.rules);
+        self.shards.iter_mut().for_each(|shard| shard.go_by(&self.rules));
+    }
+
     fn config(&self, shard: usize) -> Config {
         let disk = &self.disks[shard];
         let mut sent = vec![0; self.disks.len()];

@@ -88,6 +88,7 @@ impl Aliases {
                 format!("{}claimed {}{by}", at(c.cursor), c.claim)
             }
             Fact::Heartbeat(beat) => format!("heartbeat {} until {}", beat.claim, time(beat.lease_until)),
+            Fact::Progressed(said) => format!("{}progressed {} {}", at(said.cursor), said.claim, said.events.len()),
             Fact::Expired(claim) => format!("{}expired {}", at(claim.cursor), claim.claim),
             Fact::Returned(claim) => format!("{}returned {}", at(claim.cursor), claim.claim),
             Fact::Completed(c) => {
@@ -167,7 +168,7 @@ impl Aliases {
             Output::Told { claim, id, op } => {
                 format!("told: {} claim {} of {id} {}", self.of(claim.run), claim.number, op.key)
             }
-            Output::Deliver(_) => return None,
+            Output::Progressed(_) | Output::Deliver(_) => return None,
         })
     }
 

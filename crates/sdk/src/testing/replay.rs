@@ -217,6 +217,7 @@ fn attempt(run: &Run, observer: Arc<dyn Observer>, life: Life) -> Option<Attempt
         woken_by: Some(WakeReason::Ledger),
         state: run.state.clone(),
         published: run.published.clone(),
+        progress: Vec::new(),
         signals: run.inbox.clone(),
         children: run.children.clone(),
         ops: run.ops.clone(),

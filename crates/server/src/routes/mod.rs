@@ -1,5 +1,6 @@
 //! What each operation does: one file per verb or noun.
 
+mod audit;
 mod cancel;
 mod dead_letter;
 mod effect;
@@ -7,10 +8,12 @@ mod journal;
 mod metrics;
 mod node;
 mod people;
+mod queue;
 mod result;
 mod run;
 mod signal;
 mod start;
+mod tail;
 mod token;
 mod update;
 mod worker;
@@ -32,6 +35,8 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::RunEffects => effect::of_run(call).await,
         Do::RunState => journal::state(call).await,
         Do::RunResult => result::wait(call).await,
+        Do::RunEvents => tail::run(call).await,
+        Do::RunProgress => run::progress(call).await,
         Do::RunSignal => signal::send(call).await,
         Do::RunUpdate => update::ask(call).await,
         Do::RunCancel => cancel::cancel(call).await,
@@ -56,11 +61,18 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::WorkerClaim => worker::claim(call).await,
         Do::WorkerReport => worker::report(call).await,
         Do::WorkerList => worker::list(&call),
+        Do::EventList => tail::namespace(call).await,
+        Do::QueueList => queue::list(call).await,
+        Do::QueuePause => queue::pause(call).await,
+        Do::QueueResume => queue::resume(call).await,
+        Do::QueueLimit => queue::limit(call).await,
         Do::WorkflowList => node::workflows(&call),
         Do::NodeList => node::list(call).await,
         Do::TokenList => token::list(call).await,
         Do::TokenCreate => token::create(call).await,
         Do::TokenRevoke => token::revoke(call).await,
+        Do::AuditList => audit::list(call).await,
+        Do::Limits => audit::limits(&call),
         Do::Metrics => metrics::count(call).await,
         Do::Health => node::health(),
         Do::Ready => node::ready(&call),

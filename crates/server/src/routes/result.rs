@@ -24,7 +24,7 @@ pub(crate) async fn wait(call: Call) -> Answered {
     }
 }
 
-fn standing(run: &Run) -> Ending {
+pub(crate) fn standing(run: &Run) -> Ending {
     let status = run.status();
     let error = run.last_error.as_deref().filter(|_| status.is_terminal() && status != Status::Done);
     let result = run.result.clone().filter(|_| status == Status::Done);

@@ -1,7 +1,7 @@
 //! Runs as they are seen.
 
 use abide_kernel::{Run, Status};
-use abide_protocol::{Error, Explanation, Instant, Run as Shown, RunPage, RunSummary};
+use abide_protocol::{Error, Explanation, Instant, ProgressPage, Run as Shown, RunPage, RunSummary, latest_progress};
 use abide_store::{Filter, Listed, Page};
 
 use crate::answer::{Answered, Refused, json};
@@ -73,6 +73,11 @@ pub(crate) async fn show(call: Call) -> Answered {
     json(&shown(&call.run().await?))
 }
 
+pub(crate) async fn progress(call: Call) -> Answered {
+    let after = call.number("after").unwrap_or(0);
+    json(&ProgressPage::of(&call.run().await?, after))
+}
+
 fn shown(run: &Run) -> Shown {
     let (spec, first) = (&run.started.spec, run.cursors.first());
     let summary = RunSummary {
@@ -99,6 +104,7 @@ fn shown(run: &Run) -> Shown {
         ended_at: run.end.as_ref().map(|end| Instant(end.at)),
         input: spec.input.clone(),
         state: run.visible_state().clone(),
+        progress: latest_progress(run),
         result: run.result.clone(),
         last_error: run.last_error.as_deref().map(Error::from),
         anomalies: run.anomalies.len(),

@@ -71,8 +71,10 @@ pub(super) fn spec(call: &Call, start: Start) -> StartSpec {
             OnConflict::Reuse => Conflict::Reuse,
         },
     });
-    // Which versions there are is not known here, where others may have them.
-    let _ = call.engine.plan(&mut spec, start.version);
+    // Which versions there are is known of this node, and of workers that were here lately.
+    if call.engine.plan(&mut spec, start.version).is_err() && start.version.is_none() {
+        spec.version = call.engine.newest(&spec.namespace, &spec.workflow).unwrap_or(spec.version);
+    }
     spec
 }
 

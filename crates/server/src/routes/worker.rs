@@ -9,6 +9,7 @@ use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
+use abide_kernel::transition::progress::Progressing;
 use abide_kernel::transition::record;
 use abide_kernel::{ClaimId, Claimant, Fingerprint, Refusal, Slot, TokenHash, mix};
 use abide_protocol::limits::{CLAIMS_MAX, ENTRIES_ALL_MAX, ENTRIES_MAX, OFFERED_MAX, REPORTS_MAX};
@@ -25,12 +26,14 @@ use crate::call::{Call, in_time};
 
 /// Attempts are handed out together up to so many bytes, and at least one.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long what is promised may take to come.
+const AT_ONCE: Duration = Duration::from_secs(5);
 /// How long a delay grows at most, unless it is said otherwise.
 const DELAY_MS_MAX_DEFAULT: u64 = 3_600_000;
 
 pub(crate) async fn claim(call: Call) -> Answered {
     let asked: ClaimWork = call.body()?;
-    let offer = offer(&call, &asked)?;
+    let offer = offer(&call, &asked, asked.wait_ms > 0)?;
     let claiming = call.engine.claim(&offer)?;
     let wait = Duration::from_millis(asked.wait_ms);
     let work = if asked.wait_ms == 0 { at_once(claiming).await? } else { call.within(wait, claiming.work()).await };
@@ -39,10 +42,11 @@ pub(crate) async fn claim(call: Call) -> Answered {
 
 /// What was claimed in the same breath, if anything was.
 async fn at_once(claiming: Claiming) -> Result<Option<Result<Work, abide_runtime::Unanswered>>, Refused> {
-    match claiming.is_promised() {
-        true => Ok(Some(in_time(claiming.work()).await?)),
-        false => Ok(None),
+    if !claiming.is_promised() {
+        return Ok(None);
     }
+    // What another node has for it may be lost on the way, and goes back then.
+    Ok(tokio::time::timeout(AT_ONCE, claiming.work()).await.ok())
 }
 
 /// Attempts leave with the answer. What cannot be put into one goes back.
@@ -50,7 +54,7 @@ fn hand_out(mut work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answere
     if let Some(work) = &mut work {
         let mut bytes = 0;
         let fits = |dispatch: &&Dispatch| {
-            bytes += size(dispatch);
+            bytes += dispatch.bytes();
             bytes <= ANSWER_BYTES_MAX
         };
         let fitting = work.attempts().iter().take_while(fits).count();
@@ -64,16 +68,6 @@ fn hand_out(mut work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answere
     Ok(answered)
 }
 
-/// About how many bytes an attempt has.
-fn size(dispatch: &Dispatch) -> usize {
-    let signals = dispatch.signals.iter().map(|signal| signal.payload.bytes());
-    let ledger = dispatch.ops.iter().map(|op| match &op.state {
-        abide_kernel::OpState::Done { value, .. } => value.bytes() + 200,
-        _ => 200,
-    });
-    dispatch.started.spec.input.bytes() + dispatch.state.bytes() + signals.chain(ledger).sum::<usize>()
-}
-
 pub(crate) async fn report(call: Call) -> Answered {
     let Reports { token, reports, next } = call.body()?;
     if reports.len() > REPORTS_MAX {
@@ -83,7 +77,7 @@ pub(crate) async fn report(call: Call) -> Answered {
     if written > ENTRIES_ALL_MAX {
         return Err(too_many("entries of the ledger in one request", ENTRIES_ALL_MAX, written));
     }
-    let offer = next.map(|next| offer(&call, &next)).transpose()?;
+    let offer = next.map(|next| offer(&call, &next, false)).transpose()?;
     let token = hash(&token);
     let claims: Vec<ClaimId> = reports.iter().map(|report| report.claim).collect();
     let commands: Vec<_> = reports.into_iter().map(|report| command(&call, token, report)).collect();
@@ -141,7 +135,7 @@ fn hash(token: &str) -> TokenHash {
 }
 
 /// What a worker can execute, if it may.
-fn offer(call: &Call, asked: &ClaimWork) -> Result<Offer, Refused> {
+fn offer(call: &Call, asked: &ClaimWork, waits: bool) -> Result<Offer, Refused> {
     let bounded = |what: &str, found: usize| match found {
         0 => Err(invalid(what, "at least one", "none")),
         1..=OFFERED_MAX => Ok(()),
@@ -169,6 +163,7 @@ fn offer(call: &Call, asked: &ClaimWork) -> Result<Offer, Refused> {
         definitions,
         by: Claimant::new(asked.worker.as_str().into(), token, asked.lease_ms, None),
         most: asked.most as usize,
+        waits,
     })
 }
 
@@ -204,6 +199,10 @@ fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Comma
     }
     let command = match say {
         Say::Heartbeat {} => Command::Heartbeat { claim, token },
+        Say::Progress { name, value } => {
+            let progressing = Box::new(Progressing { name: name.into(), value });
+            Command::Progress { claim, token, progressing }
+        }
         Say::GiveBack {} => Command::GiveBack { claim, token },
         Say::Record { entries: written } => {
             let recording = record::Recording { claim: number, token, entries: entries(call, written)? };
@@ -242,7 +241,7 @@ fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Comma
 fn written(say: &Say) -> &[Entry] {
     match say {
         Say::Record { entries } | Say::Complete { entries, .. } | Say::Fail { entries, .. } => entries,
-        Say::Heartbeat {} | Say::GiveBack {} | Say::StartChild { .. } => &[],
+        Say::Heartbeat {} | Say::Progress { .. } | Say::GiveBack {} | Say::StartChild { .. } => &[],
     }
 }
 

@@ -86,7 +86,10 @@ impl Desk {
     }
 
     pub async fn over(engine: Engine, how: impl FnOnce(Server) -> Server) -> Self {
-        let mut limits = Limits::default();
+        Self::within(engine, Limits::default(), how).await
+    }
+
+    pub async fn within(engine: Engine, mut limits: Limits, how: impl FnOnce(Server) -> Server) -> Self {
         limits.body_bytes_max = BODY_BYTES_MAX;
         let server = how(Server::new(engine.runtime().unwrap()).limits(limits));
         let server = server.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
@@ -146,6 +149,10 @@ impl Caller<'_> {
         self.send(Method::GET, path, &[], None).await
     }
 
+    pub async fn put(&self, path: &str, body: Value) -> Heard {
+        self.send(Method::PUT, path, &[("content-type", "application/json")], Some(body.to_string())).await
+    }
+
     pub async fn post(&self, path: &str, body: Value) -> Heard {
         self.send(Method::POST, path, &[("content-type", "application/json")], Some(body.to_string())).await
     }
@@ -154,6 +161,18 @@ impl Caller<'_> {
     pub async fn keyed(&self, path: &str, key: &str, body: Value) -> Heard {
         let headers = [("content-type", "application/json"), ("idempotency-key", key)];
         self.send(Method::POST, path, &headers, Some(body.to_string())).await
+    }
+
+    /// Follows what is told at a path, behind an event if one is named.
+    pub async fn follow(&self, path: &str, after: Option<&str>) -> Events {
+        let mut request = self.desk.http.get(self.desk.url(path)).bearer_auth(self.token.as_deref().unwrap());
+        if let Some(after) = after {
+            request = request.header("last-event-id", after);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Events { response, text: String::new() }
     }
 
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<String>) -> Heard {
@@ -212,4 +231,59 @@ fn fits(route: &Route, path: &str) -> bool {
 async fn heard(response: Response) -> Heard {
     let kind = response.headers().get("content-type").map_or("", |kind| kind.to_str().unwrap()).to_owned();
     Heard { status: response.status().as_u16(), kind, text: response.text().await.unwrap() }
+}
+
+/// A stream of events.
+pub struct Events {
+    response: Response,
+    text: String,
+}
+
+/// An event of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub id: Option<String>,
+    pub name: String,
+    pub data: Value,
+}
+
+impl Events {
+    /// The next event; none at the end.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let event = read(event);
+                self.text = rest.to_owned();
+                if event.is_some() {
+                    return event;
+                }
+                continue;
+            }
+            let piece = tokio::time::timeout(Duration::from_secs(20), self.response.chunk()).await.unwrap().unwrap();
+            let Some(piece) = piece else {
+                assert_eq!(self.text, "", "the stream ends in the middle of an event");
+                return None;
+            };
+            self.text += std::str::from_utf8(&piece).unwrap();
+        }
+    }
+
+    /// All events up to the end.
+    pub async fn rest(mut self) -> Vec<Event> {
+        let mut all = Vec::new();
+        while let Some(event) = self.next().await {
+            all.push(event);
+        }
+        all
+    }
+}
+
+/// An event as it was sent, unless it only says that the stream is alive.
+fn read(text: &str) -> Option<Event> {
+    let field = |name: &str| -> Vec<&str> {
+        text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect()
+    };
+    let name = field("event").first()?.to_string();
+    let data = serde_json::from_str(&field("data").join("\n")).unwrap();
+    Some(Event { id: field("id").first().map(ToString::to_string), name, data })
 }

@@ -282,7 +282,11 @@ impl State {
                     self.dispatch(dispatch.claim.number, hand, &*dispatch.step == LAST)?;
                 }
                 Output::Answer(ticket, answer) => self.answer(ticket, &answer)?,
-                Output::Revoked(_) | Output::Told { .. } | Output::Scheduled { .. } | Output::Deliver(_) => {}
+                Output::Progressed(_)
+                | Output::Revoked(_)
+                | Output::Told { .. }
+                | Output::Scheduled { .. }
+                | Output::Deliver(_) => {}
             }
         }
         Ok(())

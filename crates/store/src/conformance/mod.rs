@@ -9,6 +9,7 @@ pub mod envelopes;
 pub mod import;
 pub mod index;
 pub mod journal;
+pub mod kept;
 pub mod listing;
 mod make;
 pub mod nodes;
@@ -119,5 +120,6 @@ pub const CASES: &[(&str, Case)] = cases![
     readers::readers_see_only_whole_batches,
     readers::reads_and_writes_are_counted,
     readers::sizes_are_counted,
+    kept::what_a_server_wrote_down_is_kept_until_it_is_removed,
     tokens::a_token_is_kept_until_it_is_removed,
 ];

@@ -21,7 +21,7 @@ pub use reader::MemoryReader;
 
 use crate::counts::Counts;
 use crate::{
-    Cluster, Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Store, StoredRun,
+    Cluster, Counters, Due, Fault, FaultKind, Import, Kept, Opened, Reader, ReadyPage, Scanned, Store, StoredRun,
     StoredToken, Verdict,
 };
 use state::State;
@@ -189,6 +189,20 @@ impl Store for MemoryStore {
         self.check_going()?;
         self.counts.write();
         Ok(lock(&self.state).tokens.remove(id).is_some())
+    }
+
+    fn keep(&mut self, all: &[Kept]) -> Result<(), Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let entries = all.iter().map(|kept| ((kept.kind.clone(), kept.id.clone()), kept.body.clone()));
+        lock(&self.state).kept.extend(entries);
+        Ok(())
+    }
+
+    fn forget(&mut self, kind: &str, id: &str) -> Result<bool, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        Ok(lock(&self.state).kept.remove(&(kind.to_owned(), id.to_owned())).is_some())
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap, Timestamp};
+use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap, Status, Timestamp};
 
 use super::lock;
 use super::state::State;
 use crate::counts::Counts;
 use crate::listing::prefix_range;
-use crate::{DeadLetterItem, Fault, Filter, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun, StoredToken};
+use crate::{
+    DeadLetterItem, Depth, Fault, Filter, Kept, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun,
+    StoredToken,
+};
 
 /// A view of a store in memory that never writes.
 #[derive(Debug)]
@@ -93,6 +96,36 @@ impl Reader for MemoryReader {
             bytes: (facts + checkpoints) as u64,
             format: 0,
         })
+    }
+
+    fn kept(&mut self, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault> {
+        let state = self.read();
+        let found =
+            state.kept.iter().rev().filter(|((of, id), _)| of == kind && before.is_none_or(|before| **id < *before));
+        let kept = |((kind, id), body): (&(String, String), &String)| Kept {
+            kind: kind.clone(),
+            id: id.clone(),
+            body: body.clone(),
+        };
+        Ok(found.map(kept).take(most).collect())
+    }
+
+    fn depths(&mut self, namespace: &str) -> Result<Vec<Depth>, Fault> {
+        let state = self.read();
+        let mut depths: BTreeMap<String, Depth> = BTreeMap::new();
+        let open = [Status::Runnable, Status::Executing];
+        let records = state.runs.values().map(|found| &found.record).filter(|record| !record.reservation);
+        for record in records.filter(|record| *record.namespace == *namespace && open.contains(&record.status)) {
+            let queue = record.queue.to_string();
+            let none = || Depth { queue: queue.clone(), waiting: 0, oldest: None, running: 0 };
+            let depth = depths.entry(queue.clone()).or_insert_with(none);
+            depth.running += u64::from(record.status == Status::Executing);
+            if let Some((_, place)) = &record.ready {
+                depth.waiting += 1;
+                depth.oldest = depth.oldest.into_iter().chain([place.eligible_at]).min();
+            }
+        }
+        Ok(depths.into_values().collect())
     }
 
     fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault> {

@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) importing: bool,
     /// Tokens of a server's clients: what is kept of each, by id.
     pub(super) tokens: BTreeMap<String, String>,
+    /// By kind and id.
+    pub(super) kept: BTreeMap<(String, String), String>,
     /// Nodes that share the store, by process, and when their leases end.
     pub(super) members: BTreeMap<Str, Living>,
     /// How many batches were refused as stale.
@@ -78,6 +80,7 @@ impl State {
             letters: 0,
             importing: false,
             tokens: BTreeMap::new(),
+            kept: BTreeMap::new(),
             members: BTreeMap::new(),
             stale_writes: 0,
             usurped: None,

@@ -130,6 +130,15 @@ CREATE TABLE token (
     checksum bigint NOT NULL
 );
 
+-- What a server keeps beside the runs: limits and pauses of queues, and what was changed by whom.
+CREATE TABLE kept (
+    kind     text   NOT NULL,
+    id       text   NOT NULL,
+    body     text   NOT NULL, -- JSON
+    checksum bigint NOT NULL,
+    PRIMARY KEY (kind, id)
+);
+
 -- What nodes know each other by. Whoever only looks has no business here.
 CREATE TABLE secret (
     value text NOT NULL

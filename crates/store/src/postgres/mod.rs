@@ -17,6 +17,7 @@ mod column;
 mod flush;
 mod import;
 mod intake;
+mod kept;
 mod letter;
 mod owner;
 mod shard;

@@ -10,10 +10,10 @@ use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
 use super::fault::Trouble;
 use super::intake::PostgresIntake;
 use super::link::{Live, Work};
-use super::{Owned, PostgresReader, PostgresStore, import, read, shard, token};
+use super::{Owned, PostgresReader, PostgresStore, import, kept, read, shard, token};
 use crate::{
-    Cluster, Counters, Due, Fault, FaultKind, Import, Intake, Opened, Reader, ReadyPage, Scanned, Store, StoredRun,
-    StoredToken, Verdict,
+    Cluster, Counters, Due, Fault, FaultKind, Import, Intake, Kept, Opened, Reader, ReadyPage, Scanned, Store,
+    StoredRun, StoredToken, Verdict,
 };
 
 impl PostgresStore {
@@ -139,6 +139,18 @@ impl Store for PostgresStore {
     fn remove_token(&mut self, id: &str) -> Result<bool, Fault> {
         self.counts.write();
         self.link.run("forgetting a token", Work::Once, async |live: &mut Live| token::remove(live, id).await)
+    }
+
+    fn keep(&mut self, all: &[Kept]) -> Result<(), Fault> {
+        self.counts.write();
+        let doing = "keeping what a server wrote down";
+        self.link.run(doing, Work::Repeatable, async |live: &mut Live| kept::write(live, all).await)
+    }
+
+    fn forget(&mut self, kind: &str, id: &str) -> Result<bool, Fault> {
+        self.counts.write();
+        let doing = "forgetting what a server wrote down";
+        self.link.run(doing, Work::Once, async |live: &mut Live| kept::remove(live, kind, id).await)
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {

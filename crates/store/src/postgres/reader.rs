@@ -8,12 +8,13 @@ use super::connect::{Role, Settings};
 use super::fault::Trouble;
 use super::link::{Link, Live, Work};
 use super::list::list;
-use super::{cluster, letter, read, schema, shard, token, transaction};
+use super::{cluster, kept, letter, read, schema, shard, token, transaction};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
 use crate::transaction::Outcome;
 use crate::{
-    DeadLetterItem, Fault, FaultKind, Filter, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun, StoredToken,
+    DeadLetterItem, Depth, Fault, FaultKind, Filter, Kept, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun,
+    StoredToken,
 };
 
 /// Several statements that see one state of the tables.
@@ -123,6 +124,15 @@ impl Reader for PostgresReader {
         self.read("counting", async |live: &mut Live| {
             live.transaction(SNAPSHOT, async |live| count(live, &settings.schema).await).await
         })
+    }
+
+    fn kept(&mut self, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault> {
+        let doing = "reading what a server wrote down";
+        self.read(doing, async |live: &mut Live| kept::read(live, kind, before, most).await)
+    }
+
+    fn depths(&mut self, namespace: &str) -> Result<Vec<Depth>, Fault> {
+        self.read("counting what waits", async |live: &mut Live| kept::depths(live, namespace).await)
     }
 
     fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault> {

@@ -15,6 +15,7 @@ mod checkpoint;
 mod fault;
 mod flush;
 mod import;
+mod kept;
 mod letter;
 mod owner;
 mod shard;

@@ -10,10 +10,10 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::fault::{commit_fault, fault};
 use super::shard::{ShardRow, end_of_log};
-use super::{Owned, SqliteReader, SqliteStore, letter, read, token};
+use super::{Owned, SqliteReader, SqliteStore, kept, letter, read, token};
 use crate::transaction::{Place, Transacted, Work};
 use crate::{
-    Counters, Due, Fault, FaultKind, Import, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun,
+    Counters, Due, Fault, FaultKind, Import, Kept, Opened, Reader, ReadyPage, Scanned, Serving, Store, StoredRun,
     StoredToken, Verdict,
 };
 
@@ -218,6 +218,20 @@ impl Store for SqliteStore {
         self.check_going()?;
         self.counts.write();
         let removed = token::remove(&self.connection, id);
+        self.heed_commit(removed)
+    }
+
+    fn keep(&mut self, all: &[Kept]) -> Result<(), Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let written = kept::write(&mut self.connection, all);
+        self.heed_commit(written)
+    }
+
+    fn forget(&mut self, kind: &str, id: &str) -> Result<bool, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let removed = kept::remove(&self.connection, kind, id);
         self.heed_commit(removed)
     }
 

@@ -9,11 +9,13 @@ use rusqlite::{Connection, OpenFlags, Transaction, params};
 use super::fault::fault;
 use super::list::list;
 use super::shard::ShardRow;
-use super::{check, letter, limit, open, read, schema, setting, token, transact};
+use super::{check, kept, letter, limit, open, read, schema, setting, token, transact};
 use crate::counts::Counts;
 use crate::listing::prefix_range;
 use crate::transaction::Outcome;
-use crate::{DeadLetterItem, Fault, FaultKind, Filter, Listed, Page, Reader, Scanned, Stats, StoredRun, StoredToken};
+use crate::{
+    DeadLetterItem, Depth, Fault, FaultKind, Filter, Kept, Listed, Page, Reader, Scanned, Stats, StoredRun, StoredToken,
+};
 
 /// A view of a SQLite store that never writes.
 #[derive(Debug)]
@@ -119,6 +121,14 @@ impl Reader for SqliteReader {
                 .map_err(doing)?,
             format: schema::format(&connection).map_err(doing)?,
         })
+    }
+
+    fn kept(&mut self, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault> {
+        kept::read(self.read(), kind, before, most)
+    }
+
+    fn depths(&mut self, namespace: &str) -> Result<Vec<Depth>, Fault> {
+        kept::depths(self.read(), namespace)
     }
 
     fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault> {

@@ -116,6 +116,15 @@ CREATE TABLE token (
     checksum INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- What a server keeps beside the runs: limits and pauses of queues, and what was changed by whom.
+CREATE TABLE kept (
+    kind     TEXT    NOT NULL,
+    id       TEXT    NOT NULL,
+    body     TEXT    NOT NULL, -- JSON
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (kind, id)
+) STRICT, WITHOUT ROWID;
+
 -- For people: ids and times as text.
 CREATE VIEW runs AS
     SELECT 'run_' || lower(hex(id)) AS run, workflow, version, status, step, key, queue,

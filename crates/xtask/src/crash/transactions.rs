@@ -187,7 +187,7 @@ pub(crate) fn work(options: &WorkerOptions) -> Result<()> {
 }
 
 async fn serve(options: &WorkerOptions) -> Result<()> {
-    let often = RetryPolicy { retries_max: None, ..RetryPolicy::exponential(20) };
+    let often = RetryPolicy { retries_max: None, delay_ms_max: 1_000, ..RetryPolicy::exponential(20) };
     let builder = Engine::open(&options.url).shards(1).lease(LEASE).node_lease(NODE_LEASE);
     let engine = match options.url.starts_with("sqlite:") {
         true => builder.register(Function::new("write", in_file).retry(often)),

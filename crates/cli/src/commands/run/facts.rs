@@ -69,6 +69,10 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::Heartbeat(beat) => {
             format!("lease of claim {} lasts {} more", beat.claim, span(beat.lease_until.since(at)))
         }
+        Fact::Progressed(said) => {
+            let said_last = said.events.last().map(|event| format!("{} {}", event.name, brief(&event.value)));
+            format!("{} said {}", step(run, said.cursor), said_last.unwrap_or_default())
+        }
         Fact::Expired(lost) => format!("claim {} was lost with its worker", lost.claim),
         Fact::Returned(back) => format!("claim {} was given back unused", back.claim),
         Fact::Completed(completed) => {

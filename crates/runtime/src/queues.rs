@@ -1,0 +1,203 @@
+//! Queues: whether a queue of a namespace is paused, and what it may do at most, by the word of whoever looks after it. It
+//! is kept in the store, all nodes go by it, and it changes while attempts execute.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use abide_kernel::shard::{Rate, Rule, Rules, Scope};
+use abide_kernel::{Refusal, Shard, Str};
+use abide_store::{Depth, Fault, FaultKind, Kept, Reader};
+use serde::{Deserialize, Serialize};
+
+use crate::admission::Unanswered;
+use crate::commit::Releasing;
+use crate::driver::{Engine, Shared};
+use crate::link::Letter;
+
+/// Under which kind the store keeps it.
+const KIND: &str = "queue";
+/// More than there may be.
+const ALL: usize = usize::MAX / 2;
+
+/// What holds for a queue of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueRule {
+    /// The namespace.
+    pub namespace: Str,
+    /// The queue.
+    pub queue: Str,
+    /// Whether nothing of it begins until it is resumed.
+    #[serde(default)]
+    pub paused: bool,
+    /// How many of its attempts may execute at once.
+    #[serde(default)]
+    pub at_most: Option<u32>,
+    /// How fast they may begin: so many in so many milliseconds.
+    #[serde(default)]
+    pub rate: Option<(u32, u64)>,
+}
+
+impl QueueRule {
+    fn new(namespace: &Str, queue: &Str) -> Self {
+        Self { namespace: namespace.clone(), queue: queue.clone(), paused: false, at_most: None, rate: None }
+    }
+
+    fn says_nothing(&self) -> bool {
+        !self.paused && self.at_most.is_none() && self.rate.is_none()
+    }
+
+    fn rule(&self) -> Rule {
+        let scope = Scope::QueueOf { namespace: self.namespace.clone(), queue: self.queue.clone() };
+        let rate = self.rate.map(|(count, per_ms)| Rate { count, per_ms });
+        Rule { scope, at_most: if self.paused { Some(0) } else { self.at_most }, rate }
+    }
+
+    fn kept(&self) -> Kept {
+        let body = serde_json::to_string(self).expect("a rule is plain data with text keys");
+        Kept { kind: KIND.into(), id: id(&self.namespace, &self.queue), body }
+    }
+}
+
+/// No name contains a line end beside what it is told apart by: its length goes before it.
+fn id(namespace: &str, queue: &str) -> String {
+    format!("{}:{namespace}:{queue}", namespace.len())
+}
+
+/// A queue as it is seen.
+#[derive(Clone, Debug)]
+pub struct SeenQueue {
+    /// How much waits in it, and how much executes.
+    pub depth: Depth,
+    /// What holds for it.
+    pub rule: QueueRule,
+}
+
+/// What is kept of queues. A rule that is damaged is reported, and the others hold.
+pub(crate) fn read(reader: &mut dyn Reader) -> Result<Vec<QueueRule>, Fault> {
+    let kept = match reader.kept(KIND, None, ALL) {
+        Ok(kept) => kept,
+        Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => {
+            tracing::error!(%fault, "pauses and limits of queues cannot be read, and do not hold");
+            return Ok(Vec::new());
+        }
+        Err(fault) => return Err(fault),
+    };
+    let parse = |kept: Kept| {
+        let corrupt = |error| Fault::new(FaultKind::Unusable, format!("what is kept of queue {}: {error}", kept.id));
+        serde_json::from_str(&kept.body).map_err(corrupt)
+    };
+    kept.into_iter().map(parse).collect()
+}
+
+/// The rules of the configuration and those of queues together.
+pub(crate) fn combined(base: &Rules, queues: &[QueueRule]) -> Result<Rules, Refusal> {
+    let all = base.iter().cloned().chain(queues.iter().map(QueueRule::rule)).collect();
+    Rules::new(all).map_err(|bad| Refusal::Invalid {
+        what: "limits".into(),
+        expected: "limits that can be kept".into(),
+        found: bad.to_string(),
+    })
+}
+
+impl Engine {
+    /// The queues of a namespace in which something waits or executes, or for which something holds, by name. It blocks.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn queues(&self, namespace: &Str) -> Result<Vec<SeenQueue>, Fault> {
+        let shared = &self.shared;
+        // What changed a moment ago is counted, too.
+        shared.commit_next(true, Releasing::Here);
+        let (depths, rules) = {
+            let mut reader = shared.reader.lock();
+            (reader.depths(namespace)?, read(reader.as_mut())?)
+        };
+        let mut seen = BTreeMap::new();
+        for depth in depths {
+            let rule = QueueRule::new(namespace, &depth.queue.as_str().into());
+            seen.insert(depth.queue.clone(), SeenQueue { depth, rule });
+        }
+        for rule in rules.into_iter().filter(|rule| rule.namespace == *namespace) {
+            let queue = rule.queue.to_string();
+            let none = || Depth { queue: queue.clone(), waiting: 0, oldest: None, running: 0 };
+            let depth = seen.remove(&queue).map_or_else(none, |seen: SeenQueue| seen.depth);
+            seen.insert(queue, SeenQueue { depth, rule });
+        }
+        Ok(seen.into_values().collect())
+    }
+
+    /// Changes what holds for a queue, here at once and elsewhere soon. It blocks until that is durable.
+    ///
+    /// # Errors
+    /// When it cannot be meant, or the store cannot be written.
+    pub fn change_queue(
+        &self,
+        namespace: &Str,
+        queue: &Str,
+        change: impl FnOnce(&mut QueueRule),
+    ) -> Result<QueueRule, Unanswered> {
+        let shared = &self.shared;
+        let _alone = shared.changing_queues.lock();
+        let mut all = read(shared.reader.lock().as_mut())?;
+        let place = all.iter().position(|known| known.namespace == *namespace && known.queue == *queue);
+        let mut rule = place.map_or_else(|| QueueRule::new(namespace, queue), |place| all.remove(place));
+        change(&mut rule);
+        if !rule.says_nothing() {
+            all.push(rule.clone());
+        }
+        let rules = combined(&shared.limits, &all)?;
+        if rule.says_nothing() {
+            shared.visit().forget(KIND, &id(namespace, queue))?;
+        } else {
+            shared.visit().keep(&[rule.kept()])?;
+        }
+        shared.go_by(rules);
+        if let Some(ring) = &shared.core.lock().ring {
+            ring.tell_all(&Letter::Rules);
+        }
+        Ok(rule)
+    }
+}
+
+impl Shared {
+    /// Goes by other rules from now on.
+    fn go_by(&self, rules: Rules) {
+        let now = self.now();
+        let mut core = self.core.lock();
+        core.throttle.go_by(&rules);
+        core.served_mut().for_each(|shard: &mut Shard| shard.go_by(&rules));
+        *self.rules.lock() = rules;
+        core.fill(now);
+        drop(core);
+        self.bell.ring();
+    }
+
+    /// Reads what holds for queues anew, if another node has said that it changed.
+    pub(crate) fn read_rules_if_told(&self) {
+        if !self.rules_changed.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let read = read(self.reader.lock().as_mut());
+        match read.map(|queues| combined(&self.limits, &queues)) {
+            Ok(Ok(rules)) => self.go_by(rules),
+            Ok(Err(refusal)) => tracing::error!(%refusal, "limits of queues make no sense here, and do not hold"),
+            Err(fault) => {
+                tracing::warn!(%fault, "limits of queues could not be read; they are with the next renewal");
+                self.rules_changed.store(true, Ordering::Release);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_of_namespaces_have_ids_of_their_own() {
+        assert_ne!(id("a:b", "c"), id("a", "b:c"));
+        let rule = QueueRule { paused: true, at_most: Some(3), ..QueueRule::new(&"n".into(), &"q".into()) };
+        assert_eq!(rule.rule().at_most, Some(0));
+        assert_eq!(serde_json::from_str::<QueueRule>(&rule.kept().body).ok(), Some(rule));
+    }
+}

@@ -1,0 +1,85 @@
+//! The audit: every change that somebody asked for is kept before they are answered, without payloads and secrets.
+
+use std::sync::Arc;
+
+use abide_protocol::{Change, Instant, Route, openapi};
+use abide_runtime::Engine;
+use abide_store::Kept;
+use axum::body::Body;
+use axum::http::Response;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::auth::Principal;
+use crate::limits::{AUDIT_TOGETHER_MAX, AUDIT_WAITING_MAX};
+
+/// Under which kind the store keeps it.
+pub(crate) const KIND: &str = "audit";
+
+/// Keeps changes. Those that come together are written together.
+#[derive(Clone)]
+pub(crate) struct Auditor(mpsc::Sender<(Kept, oneshot::Sender<()>)>);
+
+/// The code of the problem that an answer is.
+#[derive(Clone)]
+pub(crate) struct Coded(pub(crate) String);
+
+/// What somebody was answered.
+pub(crate) struct Told {
+    status: u16,
+    code: Option<String>,
+}
+
+impl Told {
+    pub(crate) fn of(answer: &Response<Body>) -> Self {
+        let code = answer.extensions().get::<Coded>().map(|coded| coded.0.clone());
+        Self { status: answer.status().as_u16(), code }
+    }
+}
+
+impl Auditor {
+    /// Begins to keep changes, for as long as somebody has this.
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        let (sender, changes) = mpsc::channel(AUDIT_WAITING_MAX);
+        tokio::spawn(keep_all(engine, changes));
+        Self(sender)
+    }
+
+    /// Keeps what was asked and answered. A store that cannot be written has failed the change itself, or says so in the log:
+    /// what was done is done.
+    pub(crate) async fn keep(&self, engine: &Engine, who: &Principal, route: &Route, path: &str, told: Told) {
+        let id = format!("{:032x}", engine.new_request().0);
+        let change = Change {
+            id: id.clone(),
+            at: Instant(engine.now()),
+            token: who.token.clone(),
+            name: who.name.clone(),
+            operation: openapi::operation_id(route),
+            target: path.chars().take(1_000).collect(),
+            status: told.status,
+            code: told.code,
+        };
+        let Ok(body) = serde_json::to_string(&change) else { return };
+        let (reply, kept) = oneshot::channel();
+        if self.0.send((Kept { kind: KIND.into(), id, body }, reply)).await.is_ok() {
+            // Whoever keeps it is gone only with the server.
+            let _ = kept.await;
+        }
+    }
+}
+
+async fn keep_all(engine: Arc<Engine>, mut changes: mpsc::Receiver<(Kept, oneshot::Sender<()>)>) {
+    let mut together = Vec::new();
+    while changes.recv_many(&mut together, AUDIT_TOGETHER_MAX).await > 0 {
+        let (all, replies): (Vec<Kept>, Vec<_>) = together.drain(..).unzip();
+        let keeping = engine.clone();
+        match tokio::task::spawn_blocking(move || keeping.keep(&all)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => tracing::error!(%fault, "changes could not be kept in the audit"),
+            Err(error) => tracing::error!(%error, "changes could not be kept in the audit"),
+        }
+        for reply in replies {
+            // Whoever asked may have gone; it is kept all the same.
+            let _ = reply.send(());
+        }
+    }
+}
