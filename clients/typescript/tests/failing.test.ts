@@ -6,7 +6,7 @@ import { describe, test } from "node:test";
 import { AbideError, allow, type Context, interrupt, PlanError, RunFailed, StepError, terminal, workflow } from "abide";
 import { crashEverywhere, OtherEnd, Stuck, TestEngine, type TestRun } from "abide/testing";
 
-import { turns } from "./support.js";
+import { inner, turns } from "./support.js";
 
 /** How a run failed. */
 async function failure(run: TestRun<any>): Promise<StepError> {
@@ -80,6 +80,26 @@ describe("failing", () => {
     await engine.settle();
     await run.cancel();
     assert.deepEqual([run.status, undone], ["cancelled", ["hotel", "flight"]]);
+  });
+
+  test("what a function that failed still waits for is withdrawn before it is undone", async () => {
+    const undone: string[] = [];
+    const both = workflow("both", async (ctx) => {
+      ctx.undo("undo", () => undone.push("undone"));
+      const waits = async () => {
+        await ctx.signal("never");
+        undone.push("went on");
+      };
+      const fails = async () => {
+        await ctx.sleep("1s");
+        throw terminal("full", "no");
+      };
+      await Promise.all([waits(), fails()]);
+    });
+    const run = new TestEngine(both).start(both);
+    assert.equal((await failure(run)).code, "full");
+    assert.deepEqual(undone, ["undone"]);
+    assert.ok(inner(run).ops.find((op) => op.key === "signal never")?.end?.elapsed);
   });
 
   test("code that does not fit its ledger is set aside, and the place is told", async () => {
@@ -242,6 +262,20 @@ describe("policies", () => {
     }
     assert.deepEqual(await run.result(), ["a", "b", "c"]);
   });
+});
+
+test("a review that waits for another person is asked when that one has decided", async () => {
+  const both = workflow("both", { controls: [interrupt("wire")] }, async (ctx) =>
+    ctx.all([ctx.approval("pay").then((decision) => decision.approved), ctx.effect("wire", () => "wired")]),
+  );
+  const engine = new TestEngine(both);
+  const run = engine.start(both);
+  await engine.settle();
+  assert.equal(run.asked()?.name, "pay");
+  await run.approve();
+  assert.equal(run.asked()?.name, "wire#review");
+  await run.approve();
+  assert.deepEqual(await run.result(), [true, "wired"]);
 });
 
 describe("crashes", () => {

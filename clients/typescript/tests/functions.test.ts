@@ -297,4 +297,39 @@ describe("functions", () => {
     const numbers = [...written, ...say.complete.entries].map((entry) => Object.values(entry)[0].op);
     assert.deepEqual(numbers, [1, 1, 2, 2]);
   });
+
+  test("an effect begins when what it rests on is durable, and not before", async () => {
+    const seen: string[] = [];
+    const two = workflow("two", async (ctx) => {
+      await ctx.effect("first", () => seen.push("first"));
+      await ctx.effect("second", () => seen.push("second"));
+    });
+    const engine = new TestEngine(two);
+    const attempt = (engine as unknown as { claim(run: MemoryRun): Attempt }).claim(inner(engine.start(two)));
+    await two.execute(attempt, {
+      lost: new AbortController().signal,
+      now: () => 0,
+      record: async () => {
+        await turns(20);
+        seen.push("durable");
+      },
+    });
+    assert.deepEqual(seen, ["first", "durable", "second"]);
+  });
+
+  test("a child that ends after its part of a race was given up wakes nobody", async () => {
+    const seen: string[] = [];
+    const kid = workflow("kid", async (ctx) => ctx.sleep("5s"));
+    const raced = workflow("raced", async (ctx) => {
+      const loses = async () => {
+        await ctx.child("kid", kid);
+        seen.push("went on");
+      };
+      const [won] = await ctx.race([loses, ctx.sleep("1s")]);
+      await ctx.scope("after").sleep("9s");
+      return won;
+    });
+    assert.equal(await new TestEngine(kid, raced).start(raced).result(), 1);
+    assert.deepEqual(seen, []);
+  });
 });
