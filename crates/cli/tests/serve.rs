@@ -221,8 +221,13 @@ fn a_worker_that_repeats_itself_changes_nothing() {
         assert_eq!(shown(run)["result"], ends[last(run)]);
         assert_eq!(shown(run)["status"], "done");
     }
+    after_its_lease(&shop, &ask, &runs[0]);
+}
 
-    // After its lease, otherwise than before, and for another run's claim.
+/// After its lease, otherwise than before, and for the claim of another run, which has ended with 9.
+fn after_its_lease(shop: &Shop, ask: &impl Fn(&str, &Value) -> Value, ended: &str) {
+    let shown = |run: &str| shop.abide(&["run", "show", run, "--json"]).ok().json();
+    let report = |claim: &Value, say: Value| json!({"token": SECRET, "reports": [{"claim": claim, "say": say}]});
     let begun = ask("/v1/namespaces/default/runs", &json!({"workflow": "parcel"}));
     let run = begun["run"].as_str().expect("a run").to_owned();
     let late = ask(&format!("{WORKER}/claims"), &wants(1, 100, 10_000))["claims"][0]["claim"].clone();
@@ -234,11 +239,11 @@ fn a_worker_that_repeats_itself_changes_nothing() {
         told["answers"][0]["problem"]["code"].as_str().unwrap_or_default().to_owned()
     };
     assert_eq!(code(&late, done(1)), "stale_claim");
-    let other = again["claim"].as_str().expect("a claim").replace(&run["run_".len()..], &runs[0]["run_".len()..]);
+    let other = again["claim"].as_str().expect("a claim").replace(&run["run_".len()..], &ended["run_".len()..]);
     assert!(["run_over", "stale_claim"].contains(&&*code(&json!(other), done(2))));
     assert_eq!(code(&again["claim"], done(3)), "");
     assert_eq!(code(&again["claim"], done(4)), "conflicting_completion");
-    assert_eq!((&shown(&run)["result"], &shown(&runs[0])["result"]), (&json!(3), &json!(9)));
+    assert_eq!((&shown(&run)["result"], &shown(ended)["result"]), (&json!(3), &json!(9)));
     let story = shop.abide(&["run", "show", &run]).ok().out;
     assert!(story.contains("anomaly"), "{story}");
 }

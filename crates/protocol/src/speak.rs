@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use abide_kernel as kernel;
 use abide_kernel::shard::Command;
-use abide_kernel::transition::progress::Progressing;
 use abide_kernel::transition::record;
 use abide_kernel::{ClaimId, Effect, OnTimeout, OpKind, OpState, StartSpec, Status, StatusSet, Timestamp};
 
@@ -27,10 +26,6 @@ impl Report {
                 (claim, say)
             }
             Command::GiveBack { claim, .. } => (claim, Say::GiveBack {}),
-            Command::Progress { claim, progressing, .. } => {
-                let Progressing { name, value } = *progressing;
-                (claim, Say::Progress { name: name.to_string(), value })
-            }
             Command::Record { run, recording } => {
                 (claim(run, recording.claim), Say::Record { entries: entries(recording.entries) })
             }

@@ -109,12 +109,15 @@ impl Shard {
             Command::Purge { .. } => return self.execute_purge(ticket, id),
             Command::Recover { journal, .. } => return self.execute_recover(ticket, id, &journal),
             Command::Watch { .. } => return self.execute_watch(ticket, id),
-            Command::Show { .. } => {
-                let answer = Answer::Run(Box::new(resident.shown()), resident.head);
-                return self.answer(ticket, answer);
-            }
+            Command::Show { .. } => return self.execute_show(ticket, id),
         };
         self.conclude(ticket, id, decided);
+    }
+
+    fn execute_show(&mut self, ticket: Option<Ticket>, id: RunId) {
+        let Some(resident) = self.runs.get(&id) else { return };
+        let answer = Answer::Run(Box::new(resident.shown()), resident.head);
+        self.answer(ticket, answer);
     }
 
     /// Sets an attempt aside whose entries cannot be recorded, if that is why it was refused: tried again, it would be
