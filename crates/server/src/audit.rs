@@ -1,8 +1,9 @@
-//! The audit: every change that somebody asked for is kept before they are answered, without payloads and secrets.
+//! The audit: every change that somebody asked for is kept, without payloads and secrets: what operators do before they are
+//! answered, what programs start and signal a moment later.
 
 use std::sync::Arc;
 
-use abide_protocol::{Change, Instant, Route, openapi};
+use abide_protocol::{Change, Instant, Route, Scope, openapi};
 use abide_runtime::Engine;
 use abide_store::Kept;
 use axum::body::Body;
@@ -10,14 +11,17 @@ use axum::http::Response;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::auth::Principal;
-use crate::limits::{AUDIT_TOGETHER_MAX, AUDIT_WAITING_MAX};
+use crate::limits::{AUDIT_LINGER, AUDIT_TOGETHER_MAX, AUDIT_WAITING_MAX};
 
 /// Under which kind the store keeps it.
 pub(crate) const KIND: &str = "audit";
 
 /// Keeps changes. Those that come together are written together.
 #[derive(Clone)]
-pub(crate) struct Auditor(mpsc::Sender<(Kept, oneshot::Sender<()>)>);
+pub(crate) struct Auditor(mpsc::Sender<Keeping>);
+
+/// A change that is to be kept, and who waits until it is.
+type Keeping = (Kept, Option<oneshot::Sender<()>>);
 
 /// The code of the problem that an answer is.
 #[derive(Clone)]
@@ -59,17 +63,35 @@ impl Auditor {
             code: told.code,
         };
         let Ok(body) = serde_json::to_string(&change) else { return };
-        let (reply, kept) = oneshot::channel();
-        if self.0.send((Kept { kind: KIND.into(), id, body }, reply)).await.is_ok() {
+        let kept = Kept { kind: KIND.into(), id, body };
+        // What programs start and signal is durable in the runs themselves: they do not wait for a second commit.
+        if matches!(route.scope, Some(Scope::Start | Scope::Signal)) {
+            let _ = self.0.send((kept, None)).await;
+            return;
+        }
+        let (reply, told) = oneshot::channel();
+        if self.0.send((kept, Some(reply))).await.is_ok() {
             // Whoever keeps it is gone only with the server.
-            let _ = kept.await;
+            let _ = told.await;
         }
     }
 }
 
-async fn keep_all(engine: Arc<Engine>, mut changes: mpsc::Receiver<(Kept, oneshot::Sender<()>)>) {
+/// Gathers changes until somebody waits, there are enough, or it is time.
+async fn gather(changes: &mut mpsc::Receiver<Keeping>, together: &mut Vec<Keeping>) {
+    let until = tokio::time::Instant::now() + AUDIT_LINGER;
+    while together.len() < AUDIT_TOGETHER_MAX && together.iter().all(|(_, reply)| reply.is_none()) {
+        match tokio::time::timeout_at(until, changes.recv()).await {
+            Ok(Some(change)) => together.push(change),
+            Ok(None) | Err(_) => return,
+        }
+    }
+}
+
+async fn keep_all(engine: Arc<Engine>, mut changes: mpsc::Receiver<Keeping>) {
     let mut together = Vec::new();
     while changes.recv_many(&mut together, AUDIT_TOGETHER_MAX).await > 0 {
+        gather(&mut changes, &mut together).await;
         let (all, replies): (Vec<Kept>, Vec<_>) = together.drain(..).unzip();
         let keeping = engine.clone();
         match tokio::task::spawn_blocking(move || keeping.keep(&all)).await {
@@ -77,7 +99,7 @@ async fn keep_all(engine: Arc<Engine>, mut changes: mpsc::Receiver<(Kept, onesho
             Ok(Err(fault)) => tracing::error!(%fault, "changes could not be kept in the audit"),
             Err(error) => tracing::error!(%error, "changes could not be kept in the audit"),
         }
-        for reply in replies {
+        for reply in replies.into_iter().flatten() {
             // Whoever asked may have gone; it is kept all the same.
             let _ = reply.send(());
         }

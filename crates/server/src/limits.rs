@@ -52,6 +52,8 @@ pub(crate) const CHUNK_EVENTS_MAX: usize = 256;
 pub(crate) const AUDIT_WAITING_MAX: usize = 1_024;
 /// See [`AUDIT_WAITING_MAX`].
 pub(crate) const AUDIT_TOGETHER_MAX: usize = 256;
+/// How long changes that nobody waits for are gathered before they are kept.
+pub(crate) const AUDIT_LINGER: Duration = Duration::from_millis(100);
 /// How long whoever connects, or asks again, may take to say what they want.
 pub(crate) const HEADERS_ARRIVE: Duration = Duration::from_secs(30);
 /// How long nobody is accepted after that has failed.
