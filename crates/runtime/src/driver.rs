@@ -1,7 +1,7 @@
 //! The driver: the thread that turns the crank, and the engine as its owner sees it.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -71,6 +71,8 @@ pub(crate) struct Shared {
     pub(crate) changing_queues: Mutex<()>,
     /// Whether another node has changed it.
     pub(crate) rules_changed: AtomicBool,
+    /// What those rules are known by among nodes.
+    pub(crate) rules_mark: AtomicU64,
     pub(crate) definition_wait: Duration,
     pub(crate) any_workflow: bool,
     pub(crate) notifier: Option<Arc<dyn Notifier>>,
@@ -112,7 +114,7 @@ impl Shared {
         by_hand: bool,
     ) -> Result<Arc<Self>, OpenError> {
         let mut reader = store.reader()?;
-        let rules = queues::rules(&config.limits, reader.as_mut())?;
+        let (rules, rules_mark) = queues::rules(&config.limits, reader.as_mut())?;
         let (process, token) = identity(&config.entropy);
         let (node, lease) = (Str::from(config.node.as_str()), config.lease.max(LEASE_MIN));
         let claimant = Claimant::new(node.clone(), token, millis(lease), Some(process.clone()));
@@ -135,6 +137,7 @@ impl Shared {
             rules: Mutex::new(rules),
             changing_queues: Mutex::new(()),
             rules_changed: AtomicBool::new(false),
+            rules_mark: AtomicU64::new(rules_mark),
             definition_wait: config.definition_wait,
             any_workflow: config.any_workflow,
             notifier: config.notifier,

@@ -2,7 +2,6 @@
 //! must come through is said again until it is answered.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use abide_kernel::shard::{Answer, Command, Dispatch};
 use abide_kernel::{ClaimId, Claimant, Op, OpId, Refusal, RunId, ShardEpoch, ShardId, Slot, Str};
@@ -110,8 +109,11 @@ pub enum Letter {
         /// What, by namespace.
         rows: Vec<(Str, Happened)>,
     },
-    /// What holds for queues has changed.
-    Rules,
+    /// What holds for queues, as far as I know.
+    Rules {
+        /// The same where the same holds.
+        mark: u64,
+    },
     /// A run of mine has something to show that is in no row.
     Moved {
         /// The run.
@@ -163,7 +165,7 @@ impl Shared {
                 self.follow_others(&core);
             }
             Letter::Follow { heard } => self.followed_by(&core, now, &from.process, heard),
-            Letter::Rules => self.rules_changed.store(true, Ordering::Release),
+            Letter::Rules { mark } => self.heard_rules(mark),
             Letter::Moved { run } => self.heard_of_move(run),
             Letter::Rows { number, rows } => self.heard_of(&from.process, number, rows),
             Letter::Released(shards) => core.others_released(now, &shards),

@@ -71,9 +71,7 @@ impl Shared {
             core.let_go(now, runs_away, &mut told);
             core.look_at_desks(now);
             self.follow_others(&core);
-            // A letter may be lost; alone, nobody sends any.
-            let accompanied = core.ring.as_ref().is_some_and(|ring| ring.others().next().is_some());
-            self.rules_changed.fetch_or(accompanied, Ordering::AcqRel);
+            self.tell_rules(&core);
             let served: Vec<ShardId> = core.served().map(Shard::id).collect();
             core.mail_waits(&served);
             let planned = core.ring.as_ref().map(|ring| ring.plan(&served)).unwrap_or_default();

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use abide_kernel::shard::{Rate, Rule, Rules, Scope};
-use abide_kernel::{Refusal, Shard, Str};
+use abide_kernel::{Refusal, Shard, Str, stable_hash};
 use abide_store::{Depth, Fault, FaultKind, Kept, Reader};
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Unanswered;
 use crate::commit::Releasing;
+use crate::core::Core;
 use crate::driver::{Engine, Shared};
 use crate::link::Letter;
 
@@ -99,12 +100,22 @@ fn combined(base: &Rules, queues: &[QueueRule]) -> Result<Rules, Refusal> {
     })
 }
 
-/// The rules that hold when an engine opens. Those of queues that make no sense beside the configuration do not.
-pub(crate) fn rules(base: &Rules, reader: &mut dyn Reader) -> Result<Rules, Fault> {
-    Ok(combined(base, &read(reader)?).unwrap_or_else(|refusal| {
+/// By which nodes know whether they go by the same.
+fn mark(queues: &[QueueRule]) -> u64 {
+    let mut texts: Vec<String> = queues.iter().map(|rule| rule.kept().body).collect();
+    texts.sort_unstable();
+    stable_hash(texts.join("\n").as_bytes())
+}
+
+/// The rules that hold when an engine opens, and their mark. Those of queues that make no sense beside the configuration do
+/// not hold.
+pub(crate) fn rules(base: &Rules, reader: &mut dyn Reader) -> Result<(Rules, u64), Fault> {
+    let queues = read(reader)?;
+    let rules = combined(base, &queues).unwrap_or_else(|refusal| {
         tracing::error!(%refusal, "limits of queues make no sense here, and do not hold");
         base.clone()
-    }))
+    });
+    Ok((rules, mark(&queues)))
 }
 
 impl Engine {
@@ -159,10 +170,9 @@ impl Engine {
         } else {
             shared.visit().keep(&[rule.kept()])?;
         }
+        shared.rules_mark.store(mark(&all), Ordering::Release);
         shared.go_by(rules);
-        if let Some(ring) = &shared.core.lock().ring {
-            ring.tell_all(&Letter::Rules);
-        }
+        shared.tell_rules(&shared.core.lock());
         Ok(rule)
     }
 }
@@ -180,12 +190,27 @@ impl Shared {
         self.bell.ring();
     }
 
-    /// Reads what holds for queues anew, if another node has said that it changed.
+    /// Tells other nodes what this one goes by: with every change, and with every renewal, because a letter may be lost.
+    pub(crate) fn tell_rules(&self, core: &Core) {
+        if let Some(ring) = &core.ring {
+            ring.tell_all(&Letter::Rules { mark: self.rules_mark.load(Ordering::Acquire) });
+        }
+    }
+
+    /// Another node says what it goes by. Whichever of the two is behind reads the store.
+    pub(crate) fn heard_rules(&self, mark: u64) {
+        if self.rules_mark.load(Ordering::Acquire) != mark {
+            self.rules_changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Reads what holds for queues anew, if another node goes by something else.
     pub(crate) fn read_rules_if_told(&self) {
         if !self.rules_changed.swap(false, Ordering::AcqRel) {
             return;
         }
         let read = read(self.reader.lock().as_mut());
+        read.iter().for_each(|queues| self.rules_mark.store(mark(queues), Ordering::Release));
         match read.map(|queues| combined(&self.limits, &queues)) {
             Ok(Ok(rules)) => self.go_by(rules),
             Ok(Err(refusal)) => tracing::error!(%refusal, "limits of queues make no sense here, and do not hold"),

@@ -570,7 +570,7 @@ fn seen(witness: &Witness, letter: &Letter) {
         | Letter::Fetched(_)
         | Letter::Follow { .. }
         | Letter::Moved { .. }
-        | Letter::Rules
+        | Letter::Rules { .. }
         | Letter::Rows { .. } => {}
         // Nobody asks at a desk here.
         Letter::Desk(_) | Letter::Work(_) | Letter::Seat { .. } | Letter::Handed { .. } => {}

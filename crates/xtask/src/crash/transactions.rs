@@ -202,7 +202,8 @@ async fn serve(options: &WorkerOptions) -> Result<()> {
     loop {
         let mut open = Vec::new();
         for _ in 0..AT_ONCE {
-            open.push(engine.client().start("write", &()).await?);
+            // Killed again and again on a slow machine, a run must not be set aside as one that kills its workers.
+            open.push(engine.client().start("write", &()).deliveries_max(u32::MAX).await?);
         }
         for run in open {
             let _ = run.result::<i64>().await;
@@ -258,8 +259,10 @@ async fn wait_for_all(client: &Client) -> Result<()> {
     loop {
         let open = client.list(&filter, &Page { most: 1, before: None }).await?;
         let Some(first) = open.first() else { return Ok(()) };
-        let ended = tokio::time::timeout(PATIENCE, client.run(first.run).result::<i64>()).await;
-        let _ = ended.with_context(|| format!("{} does not end: it is {}", first.run, first.status))?;
+        let run = client.run(first.run);
+        if tokio::time::timeout(PATIENCE, run.result::<i64>()).await.is_err() {
+            bail!("{} does not end: {}", first.run, run.explain().await?.sentence);
+        }
     }
 }
 
