@@ -22,6 +22,10 @@ impl Report {
         let entries = |entries: Vec<record::Entry>| entries.into_iter().map(|entry| Entry::of(entry, now)).collect();
         let (claim, say) = match command {
             Command::Heartbeat { claim, .. } => (claim, Say::Heartbeat {}),
+            Command::Progress { claim, progressing, .. } => {
+                let say = Say::Progress { name: progressing.name.to_string(), value: progressing.value };
+                (claim, say)
+            }
             Command::GiveBack { claim, .. } => (claim, Say::GiveBack {}),
             Command::Progress { claim, progressing, .. } => {
                 let Progressing { name, value } = *progressing;

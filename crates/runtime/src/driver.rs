@@ -12,7 +12,7 @@ use abide_kernel::transition::claim::Definition;
 use abide_kernel::{
     Claimant, LetterId, RequestId, Row, Run, RunId, Slot, StartSpec, Str, Timestamp, TokenHash, limits,
 };
-use abide_store::{DeadLetterItem, Fault, Filter, Kept, Listed, Membership, Page, Reader, Stats, Store, StoredToken};
+use abide_store::{DeadLetterItem, Fault, Filter, Listed, Membership, Page, Reader, Stats, Store, StoredToken};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -112,10 +112,7 @@ impl Shared {
         by_hand: bool,
     ) -> Result<Arc<Self>, OpenError> {
         let mut reader = store.reader()?;
-        let rules = queues::combined(&config.limits, &queues::read(reader.as_mut())?).unwrap_or_else(|refusal| {
-            tracing::error!(%refusal, "limits of queues make no sense here, and do not hold");
-            config.limits.clone()
-        });
+        let rules = queues::rules(&config.limits, reader.as_mut())?;
         let (process, token) = identity(&config.entropy);
         let (node, lease) = (Str::from(config.node.as_str()), config.lease.max(LEASE_MIN));
         let claimant = Claimant::new(node.clone(), token, millis(lease), Some(process.clone()));
@@ -345,22 +342,6 @@ impl Engine {
     /// When the store cannot be written.
     pub fn remove_token(&self, id: &str) -> Result<bool, Fault> {
         self.shared.remove_token(id)
-    }
-
-    /// Keeps what a server wrote down, in place of what has the same kind and id.
-    ///
-    /// # Errors
-    /// When the store cannot be written.
-    pub fn keep(&self, all: &[Kept]) -> Result<(), Fault> {
-        self.shared.visit().keep(all)
-    }
-
-    /// What was kept of a kind, the largest ids first, and only those below `before`.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub fn kept(&self, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault> {
-        self.shared.reader.lock().kept(kind, before, most)
     }
 
     /// Who lives and who owns what, where nodes share the store.

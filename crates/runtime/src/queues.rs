@@ -73,7 +73,7 @@ pub struct SeenQueue {
 }
 
 /// What is kept of queues. A rule that is damaged is reported, and the others hold.
-pub(crate) fn read(reader: &mut dyn Reader) -> Result<Vec<QueueRule>, Fault> {
+fn read(reader: &mut dyn Reader) -> Result<Vec<QueueRule>, Fault> {
     let kept = match reader.kept(KIND, None, ALL) {
         Ok(kept) => kept,
         Err(fault) if matches!(fault.kind, FaultKind::Corrupt { .. }) => {
@@ -90,13 +90,21 @@ pub(crate) fn read(reader: &mut dyn Reader) -> Result<Vec<QueueRule>, Fault> {
 }
 
 /// The rules of the configuration and those of queues together.
-pub(crate) fn combined(base: &Rules, queues: &[QueueRule]) -> Result<Rules, Refusal> {
+fn combined(base: &Rules, queues: &[QueueRule]) -> Result<Rules, Refusal> {
     let all = base.iter().cloned().chain(queues.iter().map(QueueRule::rule)).collect();
     Rules::new(all).map_err(|bad| Refusal::Invalid {
         what: "limits".into(),
         expected: "limits that can be kept".into(),
         found: bad.to_string(),
     })
+}
+
+/// The rules that hold when an engine opens. Those of queues that make no sense beside the configuration do not.
+pub(crate) fn rules(base: &Rules, reader: &mut dyn Reader) -> Result<Rules, Fault> {
+    Ok(combined(base, &read(reader)?).unwrap_or_else(|refusal| {
+        tracing::error!(%refusal, "limits of queues make no sense here, and do not hold");
+        base.clone()
+    }))
 }
 
 impl Engine {

@@ -1,8 +1,27 @@
-//! Tokens of a server's clients: kept beside the runs, in the same store. The engine reads nothing in them.
+//! Tokens of a server's clients, and whatever else a server writes down: kept beside the runs, in the same store. The
+//! engine reads nothing in it.
 
-use abide_store::{Fault, StoredToken};
+use abide_store::{Fault, Kept, StoredToken};
 
-use crate::driver::Shared;
+use crate::driver::{Engine, Shared};
+
+impl Engine {
+    /// Keeps what a server wrote down, in place of what has the same kind and id.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn keep(&self, all: &[Kept]) -> Result<(), Fault> {
+        self.shared.visit().keep(all)
+    }
+
+    /// What was kept of a kind, the largest ids first, and only those below `before`.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn kept(&self, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault> {
+        self.shared.reader.lock().kept(kind, before, most)
+    }
+}
 
 impl Shared {
     pub(crate) fn tokens(&self) -> Result<Vec<StoredToken>, Fault> {

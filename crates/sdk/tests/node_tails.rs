@@ -46,12 +46,12 @@ async fn a_run_is_followed_at_every_node() {
     let (ada, bob) = (engine(&server, "ada").await, engine(&server, "bob").await);
     for follower in [&ada, &bob] {
         let runs = start_all(&ada, 16).await;
-        let mut moves: Vec<_> = runs.iter().map(|run| follower.runtime().follow_run(*run)).collect();
+        let mut moves: Vec<_> = runs.iter().map(|run| follower.runtime().unwrap().follow_run(*run)).collect();
         go(&ada, &runs).await;
         for (run, moves) in runs.iter().zip(&mut moves) {
             loop {
                 moves.look();
-                if follower.runtime().show(*run).await.unwrap().end.is_some() {
+                if follower.runtime().unwrap().show(*run).await.unwrap().end.is_some() {
                     break;
                 }
                 assert!(tokio::time::timeout(PATIENCE, moves.moved()).await.unwrap(), "the engine goes on");
@@ -87,7 +87,7 @@ async fn a_namespace_is_followed_at_every_node() {
     let server = Server::start_with(FAST);
     let (ada, bob) = (engine(&server, "ada").await, engine(&server, "bob").await);
     for follower in [&ada, &bob] {
-        let mut following = follower.runtime().follow(&"default".into(), None).unwrap();
+        let mut following = follower.runtime().unwrap().follow(&"default".into(), None).unwrap();
         // At first the other node has to hear that somebody follows, which is said.
         let mut tries = 0;
         loop {
@@ -110,7 +110,8 @@ async fn a_pause_holds_at_every_node() {
     let server = Server::start_with(FAST);
     let (ada, bob) = (engine(&server, "ada").await, engine(&server, "bob").await);
     let (namespace, queue) = ("default".into(), "default".into());
-    let change = |paused: bool| ada.runtime().change_queue(&namespace, &queue, |rule| rule.paused = paused).unwrap();
+    let change =
+        |paused: bool| ada.runtime().unwrap().change_queue(&namespace, &queue, |rule| rule.paused = paused).unwrap();
     change(true);
     // The other node hears of it a moment later: from some run on, all are held up.
     let mut held: Vec<RunId> = Vec::new();

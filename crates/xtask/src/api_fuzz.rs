@@ -142,7 +142,7 @@ impl Drop for Served {
 async fn populate(url: &str, token: &str) -> Result<(Engine, Vec<RunId>)> {
     let waits = Function::new("waits", async |ctx: FnCtx, how: String| {
         match how.as_str() {
-            "signal" => drop(ctx.signal::<Value>("go").await?),
+            "signal" | "cancelled" => drop(ctx.signal::<Value>("go").await?),
             "approval" => drop(ctx.approval("release").payload(&how).await?),
             "task" => drop(ctx.task::<Value>("do it", &how).await?),
             _ => {}

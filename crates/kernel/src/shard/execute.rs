@@ -75,8 +75,8 @@ impl Shard {
             Command::Signal { sent, .. } => return self.execute_signal(ticket, id, &sent),
             Command::Update { asked, told, .. } => return self.execute_update(ticket, id, &asked, told),
             Command::Heartbeat { claim, token } => return self.execute_heartbeat(ticket, id, claim.number, token),
-            Command::Progress { claim, token, progressing } => {
-                return self.execute_progress(ticket, id, claim.number, token, &progressing);
+            Command::Progress { claim, token, progressing: said } => {
+                return self.execute_progress(ticket, id, claim.number, token, &said);
             }
             Command::Record { recording, .. } => record::decide(run, &recording, now),
             Command::Decide { deciding, .. } => manual::decide(run, &deciding, now),
@@ -110,12 +110,8 @@ impl Shard {
             Command::Recover { journal, .. } => return self.execute_recover(ticket, id, &journal),
             Command::Watch { .. } => return self.execute_watch(ticket, id),
             Command::Show { .. } => {
-                let mut shown = Box::new(run.clone());
-                if !resident.said.is_empty() {
-                    shown.progress = Some(Box::new(progress::shown(run, &resident.said)));
-                }
-                let head = resident.head;
-                return self.answer(ticket, Answer::Run(shown, head));
+                let answer = Answer::Run(Box::new(resident.shown()), resident.head);
+                return self.answer(ticket, answer);
             }
         };
         self.conclude(ticket, id, decided);

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::command::{LinePlace, Record};
 use super::ready::{LaneId, LaneKey, Order, Ready, key_line};
+use crate::transition::progress;
 use crate::{Concurrency, Cursor, Fact, Facts, Phase, Progressed, Row, Run, Seq, Timestamp};
 
 /// Rows up to which the journal of a run that has ended stands in for its checkpoint, since its start or compaction.
@@ -70,6 +71,15 @@ impl Resident {
         if matches!(row.facts.first(), Some(Fact::Compacted(_))) {
             self.compacted = Some(row.seq);
         }
+    }
+
+    /// The run as it is shown: with what its steps said since its last row.
+    pub(crate) fn shown(&self) -> Run {
+        let mut shown = self.run.clone();
+        if !self.said.is_empty() {
+            shown.progress = Some(Box::new(progress::shown(&self.run, &self.said)));
+        }
+        shown
     }
 
     /// A step said how far it has come. What would be forgotten anyway is not kept.

@@ -1,8 +1,8 @@
 //! Facts in words: one line for what one transition made true.
 
 use abide_kernel::{
-    After, ChildAnswer, Cursor, Fact, Intended, Meta, OpEnd, OpKind, Outcome, Reply, Resolution, Resolved, Resulted,
-    Row, Run, Scheduled, Started, Str, Timestamp, Wait, WaitKind, WakeReason,
+    After, ChildAnswer, Cursor, Fact, Intended, Meta, OpEnd, OpKind, Outcome, Progressed, Reply, Resolution, Resolved,
+    Resulted, Row, Run, Scheduled, Started, Str, Timestamp, Wait, WaitKind, WakeReason,
 };
 
 use super::history::brief;
@@ -69,10 +69,7 @@ fn say(run: Option<&Run>, fact: &Fact, at: Timestamp) -> String {
         Fact::Heartbeat(beat) => {
             format!("lease of claim {} lasts {} more", beat.claim, span(beat.lease_until.since(at)))
         }
-        Fact::Progressed(said) => {
-            let said_last = said.events.last().map(|event| format!("{} {}", event.name, brief(&event.value)));
-            format!("{} said {}", step(run, said.cursor), said_last.unwrap_or_default())
-        }
+        Fact::Progressed(said) => say_progressed(run, said),
         Fact::Expired(lost) => format!("claim {} was lost with its worker", lost.claim),
         Fact::Returned(back) => format!("claim {} was given back unused", back.claim),
         Fact::Completed(completed) => {
@@ -240,6 +237,11 @@ fn say_started(started: &Started) -> String {
     }
     said.push_str(&format!(" with {}", brief(&spec.input)));
     said
+}
+
+fn say_progressed(run: Option<&Run>, said: &Progressed) -> String {
+    let last = said.events.last().map(|event| format!("{} {}", event.name, brief(&event.value)));
+    format!("{} said {}", step(run, said.cursor), last.unwrap_or_default())
 }
 
 /// Only what is not plain from the rest: an attempt that may be claimed at once is claimed or waits in line.
