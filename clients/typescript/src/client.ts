@@ -13,6 +13,7 @@ import type {
   Explanation,
   JournalRow,
   ProblemBody,
+  ProgressPage,
   Run,
   RunSummary,
   Start,
@@ -267,6 +268,11 @@ export class Client {
   /** Why a run does not move. */
   explain(run: string): Promise<Explanation> {
     return this.request("GET", `${runPath(run)}/explain`);
+  }
+
+  /** How far the steps of a run have come, as far as they say, and what they said after a number. */
+  progress(run: string, options: { after?: number } = {}): Promise<ProgressPage> {
+    return this.request("GET", `${runPath(run)}/progress`, undefined, { query: { after: options.after } });
   }
 
   /** The outside work of a run. */

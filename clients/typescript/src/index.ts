@@ -65,6 +65,8 @@ export type {
   JournalRow,
   Offspring,
   Policy,
+  Progress,
+  ProgressPage,
   Run,
   RunSummary,
   Start,

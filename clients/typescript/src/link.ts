@@ -18,6 +18,14 @@ export interface Link {
    * @throws {Unknown} whether it was recorded is not known.
    */
   record(entries: Entry[]): Promise<void>;
+
+  /**
+   * Says how far the step has come.
+   *
+   * @throws {Problem} it was refused.
+   * @throws {Unknown} whether it was heard is not known.
+   */
+  progress(name: string, value: unknown): Promise<void>;
 }
 
 /** A workflow that a worker can execute: a function or a machine. */

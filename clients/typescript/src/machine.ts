@@ -51,6 +51,8 @@ export class StepContext<Input = any, State = any> {
   readonly signals: readonly Arrived[];
   /** Children, and once they have ended their `status`, and `result` or `error`. */
   readonly children: readonly Offspring[];
+  /** What attempts before this one said of their progress at this step: the latest value of each name. */
+  readonly lastProgress: Readonly<Record<string, unknown>>;
   /** Why this attempt came. */
   readonly wokenBy: WokenBy | undefined;
   readonly retries: number;
@@ -87,6 +89,7 @@ export class StepContext<Input = any, State = any> {
     this.state = attempt.state as State;
     this.signals = attempt.signals;
     this.children = attempt.children;
+    this.lastProgress = attempt.progress ?? {};
     this.wokenBy = attempt.woken_by ?? undefined;
     this.retries = attempt.retries;
     this.reclaims = attempt.reclaims;
@@ -108,6 +111,21 @@ export class StepContext<Input = any, State = any> {
   /** What the first signal of this name carries; undefined if there is none. It waits until the step progresses. */
   signal<T = unknown>(name: string): T | undefined {
     return this.signals.find((found) => found.name === name)?.payload as T | undefined;
+  }
+
+  /**
+   * Says how far the step has come. The latest value of each name is shown with the run, and told to the next attempt at this
+   * step. It is best effort: whether it was heard may not be known, and the step goes on.
+   *
+   * @throws {Problem} it was refused: a value has at most 4 KiB, and a step 32 names.
+   */
+  async progress(name: string, value: unknown): Promise<void> {
+    if (this.gone) return never();
+    try {
+      await this.link.progress(name, plain("the progress", value));
+    } catch (error) {
+      if (!(error instanceof Unknown)) throw error;
+    }
   }
 
   /** A piece of outside work, recorded: executed once, and its result is there for every later attempt at this step. */

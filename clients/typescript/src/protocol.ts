@@ -166,6 +166,7 @@ export interface Attempt {
   input: unknown;
   state: unknown;
   published?: unknown;
+  progress?: Record<string, unknown>;
   signals: Arrived[];
   children: Offspring[];
   ledger: LedgerEntry[];
@@ -200,6 +201,7 @@ export interface Fail {
 /** What is said of an attempt in a report. */
 export type Say =
   | { heartbeat: object }
+  | { progress: { name: string; value: unknown } }
   | { record: { entries: Entry[] } }
   | { complete: { outcome: OutcomeMessage; entries: Entry[] } }
   | { fail: Fail }
@@ -273,6 +275,8 @@ export interface Run extends RunSummary {
   state: unknown;
   result: unknown;
   last_error?: ErrorInfo | null;
+  /** What its steps say of their progress: the latest value of each name. */
+  progress?: Record<string, unknown>;
   anomalies: number;
 }
 
@@ -280,6 +284,25 @@ export interface Run extends RunSummary {
 export interface StartAnswer {
   started?: { run: string; admission: "created" | "reused" } | null;
   problem?: ProblemBody | null;
+}
+
+/** Something that a step said of its progress. */
+export interface Progress {
+  seq: number;
+  name: string;
+  value: unknown;
+  at: Instant;
+}
+
+/** How far the steps of a run have come, as far as they say. */
+export interface ProgressPage {
+  run: string;
+  /** The latest value of each name, of the steps as they stand now. */
+  latest: Record<string, unknown>;
+  /** What was said after the number that was asked for, in order. */
+  events: Progress[];
+  /** Whether something after that number is not kept any more. */
+  trimmed: boolean;
 }
 
 /** What became true of a run in one step. */

@@ -70,6 +70,10 @@ class Held implements Link {
     await this.reporter.ask(this.attempt.claim, { record: { entries } });
   }
 
+  async progress(name: string, value: unknown): Promise<void> {
+    await this.reporter.ask(this.attempt.claim, { progress: { name, value } });
+  }
+
   /** The claim has ended without it. */
   lose(why: string): void {
     if (this.lost.aborted) return;

@@ -287,6 +287,7 @@ describe("functions", () => {
     const say = await both.execute(attempt, {
       lost: new AbortController().signal,
       now: () => 0,
+      progress: () => assert.fail("nobody says so here"),
       record: async (entries) => {
         asked.open();
         await turns(50);
@@ -309,6 +310,7 @@ describe("functions", () => {
     await two.execute(attempt, {
       lost: new AbortController().signal,
       now: () => 0,
+      progress: () => assert.fail("nobody says so here"),
       record: async () => {
         await turns(20);
         seen.push("durable");

@@ -152,10 +152,31 @@ test("what a step still does when its attempt is lost goes nowhere", async () =>
   const written: unknown[] = [];
   const run = engine.start("slow");
   const attempt = (engine as any).claim((run as any).run);
-  const executing = slow.execute(attempt, { lost: losing.signal, now: () => 0, record: async (entries) => void written.push(entries) });
+  const executing = slow.execute(attempt, {
+    lost: losing.signal,
+    now: () => 0,
+    record: async (entries) => void written.push(entries),
+    progress: () => assert.fail("nobody says so here"),
+  });
   await begun.passed;
   losing.abort();
   assert.equal(await executing, undefined);
   await aborted.passed;
   assert.deepEqual([seen, written], [[], []]);
+});
+
+/** BU-28, BU-29 */
+test("the next attempt is told how far the last one came, and the next step is not", async () => {
+  const pages = machine<null, number>("pages", { retry: { delay: "1s", retriesMax: 2 } }, {
+    copy: async (ctx) => {
+      const first = (ctx.lastProgress["page"] as number | undefined) ?? 0;
+      for (const page of [first + 1, first + 2]) await ctx.progress("page", page);
+      if (ctx.attempt === 0) throw new Error("broken");
+      return nextStep("end", first);
+    },
+    end: async (ctx) => done([ctx.state, ctx.lastProgress]),
+  });
+  const run = new TestEngine(pages).start("pages");
+  assert.deepEqual(await run.result(), [2, {}]);
+  assert.deepEqual(run.progress, { page: 4 });
 });

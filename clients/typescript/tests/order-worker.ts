@@ -74,4 +74,18 @@ const exact = workflow("exact", async (ctx, input: { big: bigint }) =>
   ctx.effect("more", () => ({ big: input.big + 1n, kind: typeof input.big }), { input }),
 );
 
-await new Worker(url, { workflows: [order, waits, kid, trip, breaks, steps, exact], lease: "2s", poll: "2s" }).run();
+const copies = machine("copies", { retry: { delay: 10 } }, {
+  copy: async (ctx) => {
+    const first = (ctx.lastProgress["page"] as number | undefined) ?? 0;
+    for (const page of [first + 1, first + 2]) await ctx.progress("page", page);
+    const refused = await ctx.progress("page", "x".repeat(5_000)).then(
+      () => "none",
+      (error: { code: string }) => error.code,
+    );
+    if (ctx.attempt === 0) throw new Error("broken");
+    return awaitSignals("end", [first, refused], { then: "end" });
+  },
+  end: async (ctx) => done(ctx.state),
+});
+
+await new Worker(url, { workflows: [order, waits, kid, trip, breaks, steps, exact, copies], lease: "2s", poll: "2s" }).run();

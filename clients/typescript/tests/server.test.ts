@@ -142,6 +142,22 @@ describe("a real server", options, () => {
     assert.deepEqual(await client.result(run, { timeout: "30s" }), [10, [10, 20], 1, { by: "me" }, 12]);
   });
 
+  /** BU-28, BU-29, BU-30, BU-31 */
+  test("what steps say of their progress is shown, in order, and told to the next attempt", options, async (t) => {
+    const [place, client] = await Place.of(t);
+    place.worker();
+    const run = await client.start("copies");
+    const parked = async () => (await client.get(run)).status === "awaiting_signal";
+    await until(parked);
+    const { events, latest, trimmed } = await client.progress(run);
+    assert.deepEqual([events.map((event) => event.value), latest, trimmed], [[1, 2, 3, 4], { page: 4 }, false]);
+    const [, second] = events;
+    const after = await client.progress(run, { after: second!.seq });
+    assert.deepEqual(after.events.map((event) => event.value), [3, 4]);
+    await client.signal(run, "end");
+    assert.deepEqual(await client.result(run, { timeout: "30s" }), [2, "too_large"]);
+  });
+
   test("machines, cancels, errors and numbers of 64 bits", options, async (t) => {
     const [place, client] = await Place.of(t);
     place.worker();

@@ -77,6 +77,7 @@ async function replayed(told: Case): Promise<Found> {
   const link: Link = {
     lost: new AbortController().signal,
     now: () => readInstant(told.clock),
+    progress: () => assert.fail("nobody says so here"),
     record: async (entries) => {
       written.push(...(plain("entries", entries) as Entry[]));
       script.durable = written.length;

@@ -52,8 +52,18 @@ class MemoryLink implements Link {
   }
 
   async record(entries: Entry[]): Promise<void> {
-    if (this.run.claims !== this.claim || this.run.over) throw refusal("stale_claim", "another attempt has the run");
+    this.check();
     this.engine.report(() => this.run.write(plain("the entries", entries) as Entry[]));
+  }
+
+  async progress(name: string, value: unknown): Promise<void> {
+    this.check();
+    const { progress, visit } = this.run;
+    this.run.progress = { visit, latest: { ...(progress.visit === visit ? progress.latest : {}), [name]: value } };
+  }
+
+  private check(): void {
+    if (this.run.claims !== this.claim || this.run.over) throw refusal("stale_claim", "another attempt has the run");
   }
 }
 
@@ -194,6 +204,7 @@ export class TestEngine {
       ended: run.ended,
       begun_at: writeInstant(run.begunAt),
       cancelling: run.cancelling,
+      progress: run.progress.visit === run.visit ? run.progress.latest : {},
       ...(run.published === undefined ? {} : { published: run.published.state }),
     };
     return structuredClone(attempt);
@@ -391,6 +402,11 @@ export class TestRun<Result = unknown> {
   /** The state that the run shows. */
   get state(): unknown {
     return this.run.published === undefined ? this.run.state : this.run.published.state;
+  }
+
+  /** What its step says of its progress: the latest value of each name. */
+  get progress(): Readonly<Record<string, unknown>> {
+    return this.run.progress.latest;
   }
 
   /** The keys of its ledger, in the order they were made. */

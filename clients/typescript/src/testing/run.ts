@@ -93,6 +93,8 @@ export class MemoryRun {
   signals = 0;
   children: Offspring[] = [];
   published: { state: unknown } | undefined;
+  /** What was said of the progress, and in which visit. */
+  progress: { visit: number; latest: Record<string, unknown> } = { visit: 0, latest: {} };
   cancelling = false;
   result: unknown = null;
   error: ErrorInfo | undefined;
