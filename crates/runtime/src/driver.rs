@@ -163,20 +163,24 @@ impl Shared {
             intake: OnceLock::new(),
             store: Mutex::new(store),
         });
-        {
-            let mut store = shared.store.lock();
-            let mut core = shared.core.lock();
-            if core.ring.is_some() {
-                core.pools = shared.empty_pools(&core);
-                drop(core);
-                shared.renew(store.as_mut())?;
-            } else {
-                shared.open_shards(store.as_mut(), &mut core, &mut Vec::new())?;
-                drop(core);
-            }
-            shared.announce(store.as_mut());
-        }
+        shared.begin()?;
         Ok(shared)
+    }
+
+    /// Takes its shards: all of them, or its share.
+    fn begin(&self) -> Result<(), OpenError> {
+        let mut store = self.store.lock();
+        let mut core = self.core.lock();
+        if core.ring.is_some() {
+            core.pools = self.empty_pools(&core);
+            drop(core);
+            self.renew(store.as_mut())?;
+        } else {
+            self.open_shards(store.as_mut(), &mut core, &mut Vec::new())?;
+            drop(core);
+        }
+        self.announce(store.as_mut());
+        Ok(())
     }
 
     pub(crate) fn lease_ms(&self) -> u64 {
