@@ -31,19 +31,25 @@ pub(crate) struct Options {
     seed: u64,
 }
 
-/// The short form, for the checks of every change.
+/// The short form, for the checks of every change. The server has been built.
 pub(crate) fn perform_shortly(root: &Path) -> Result<()> {
-    perform(root, &Options { minutes: 1, seed: 1 })
+    test(root, &Options { minutes: 1, seed: 1 })
 }
 
 pub(crate) fn perform(root: &Path, options: &Options) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let tester = tester(&target)?;
     let mut build = Command::new(setup::cargo_path());
     build.current_dir(root).args(["build", "--quiet", "--package", "abide-cli"]);
     ensure!(build.status().context("cargo could not be started")?.success(), "the command line does not build");
+    test(root, options)
+}
+
+fn test(root: &Path, options: &Options) -> Result<()> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let binary = target.join("debug/abide");
+    ensure!(binary.exists(), "expected the server at {}, found none; cargo xtask api-fuzz builds it", binary.display());
+    let tester = tester(&target)?;
     let folder = tempfile::tempdir().context("making a folder")?;
-    let (server, url, token) = Served::begin(&target.join("debug/abide"), folder.path())?;
+    let (server, url, token) = Served::begin(&binary, folder.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let (worker, runs) = runtime.block_on(populate(&url, &token))?;
     std::fs::write(folder.path().join("schemathesis.toml"), known(&runs)).context("writing what the tester knows")?;
