@@ -169,14 +169,14 @@ impl Client {
             }),
             // Which versions there are, the server and its workers know.
             #[cfg(feature = "http")]
-            Way::Server(_) => {
+            Way::Server(http) => {
                 spec.version = version.unwrap_or(spec.version);
-                Ok(())
+                http.check_namespace(spec)
             }
             #[cfg(feature = "http")]
-            Way::Hired(_, hired) => {
+            Way::Hired(http, hired) => {
                 hired.plan(spec, version);
-                Ok(())
+                http.check_namespace(spec)
             }
         }
     }

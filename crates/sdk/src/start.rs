@@ -182,6 +182,15 @@ impl IntoFuture for StartMany {
                 let found = self.starts.len() as u64;
                 return Err(Refusal::TooLarge { what: "starts in one batch".into(), limit: most as u64, found }.into());
             }
+            // Whoever named requests may send them again in another batch, or alone.
+            #[cfg(feature = "http")]
+            if self.client.server().is_some() && self.starts.iter().any(|start| start.request.is_some()) {
+                let mut answers = Vec::with_capacity(self.starts.len());
+                for start in self.starts {
+                    answers.push(start.await);
+                }
+                return Ok(answers);
+            }
             let prepared = self.starts.into_iter().map(Start::prepare).collect::<Result<Vec<_>, _>>()?;
             #[cfg(feature = "http")]
             if let Some(http) = self.client.server() {

@@ -171,8 +171,21 @@ async fn a_client_is_told_what_the_server_refuses() {
     assert!(many[0].is_ok());
     assert!(matches!(many[1], Err(ClientError::Rejected { by, .. }) if by == run.id()));
 
+    match client.start("order", "a lamp").namespace("bank").await.unwrap_err() {
+        ClientError::Refused(abide::Refusal::Invalid { what, found, .. }) => {
+            assert_eq!((what.as_str(), found.as_str()), ("namespace", "bank"));
+        }
+        other => panic!("{other}"),
+    }
+    // A request that was named is the same one in a batch and alone.
+    let request = desk.engine.runtime().unwrap().new_request();
+    let alone = client.start("parcel", "a").request(request).await.unwrap();
+    let batch = client.start_many([client.start("parcel", "a").request(request)]).await.unwrap();
+    assert_eq!(batch[0].as_ref().unwrap().id(), alone.id());
+    alone.cancel("enough").await.unwrap();
+
     let listed = client.list(&Filter::default(), &Page { most: 10, before: None }).await.unwrap();
-    assert_eq!(listed.len(), 2);
+    assert_eq!(listed.len(), 3);
     let one = client.list(&Filter::default(), &Page { most: 1, before: None }).await.unwrap();
     assert_eq!(one[0].run, listed[0].run);
     let why = run.explain().await.unwrap();

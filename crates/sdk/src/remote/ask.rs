@@ -5,7 +5,7 @@ use std::time::Duration;
 use abide_kernel::shard::{Answer, Command, Ending, Told};
 use abide_kernel::transition::start::{RejectReason, StartAnswer};
 use abide_kernel::transition::{signal, update};
-use abide_kernel::{Choice, Reply, RequestId, Resolution, Rev, RunId, StartSpec, Str, Timestamp};
+use abide_kernel::{Choice, Payload, Refusal, Reply, RequestId, Resolution, Rev, RunId, StartSpec, Str, Timestamp};
 use abide_protocol::{
     Admission, Assign, Cancel, Decide, How, Problem, Recorded, Resolve, Signal, Signalled, Start, StartMany, Started,
     StartedMany, Update, Updated,
@@ -113,6 +113,16 @@ impl Http {
     async fn start(&self, request: RequestId, spec: StartSpec, now: Timestamp) -> Result<Answer, ClientError> {
         let ask = Ask::post("/runs", &Start::of(spec, now))?.key(request);
         begun(self.ask::<Started>(ask).await)
+    }
+
+    /// Whether a start is for the namespace that this client asks about: its handles look nowhere else.
+    pub(crate) fn check_namespace(&self, spec: &StartSpec) -> Result<(), ClientError> {
+        let unsaid = StartSpec::new("", Payload::null()).namespace;
+        if spec.namespace == unsaid || *spec.namespace == *self.namespace() {
+            return Ok(());
+        }
+        let expected = format!("{:?}, which this client asks about; connect another one", self.namespace());
+        Err(Refusal::Invalid { what: "namespace".into(), expected, found: spec.namespace.to_string() }.into())
     }
 
     /// Starts many runs: one answer each.
