@@ -10,6 +10,7 @@ mod options;
 mod owner;
 mod place;
 mod screen;
+mod telemetry;
 mod text;
 
 use std::process::ExitCode;

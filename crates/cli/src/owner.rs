@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, Refusal, RunId, Slot, Str};
-use abide_runtime::{Config, Engine, Letter, Link, Mailbox, Wire};
+use abide_runtime::{Config, Engine, Letter, Link, Mailbox, Tracer, Wire};
 use abide_store::postgres::PostgresStore;
 use abide_store::sqlite::SqliteStore;
 use abide_store::{Cluster, Durability, Fault, Member, Membership, PostgresUrl, Reader, Store, StoreUrl, postgres};
@@ -49,7 +49,7 @@ impl Place {
 }
 
 /// How an engine is among the nodes of a database.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Stay {
     /// What it is called.
     pub(crate) node: String,
@@ -57,6 +57,8 @@ pub(crate) struct Stay {
     pub(crate) listen: Option<SocketAddr>,
     /// The address that they are told, if it is another.
     pub(crate) advertise: Option<String>,
+    /// Who is told of spans.
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
 }
 
 impl Place {
@@ -64,7 +66,11 @@ impl Place {
     /// and lets workers outside do so.
     pub(crate) fn serve(&self, runtime: &Runtime, stay: &Stay) -> Result<Engine, Failure> {
         match &self.at {
-            At::File { path, durability } => own_file(runtime, path, *durability),
+            At::File { path, durability } => {
+                let mut config = config();
+                config.tracer.clone_from(&stay.tracer);
+                own_file(runtime, path, *durability, config)
+            }
             At::Database(url) => join(runtime, url, stay),
         }
     }
@@ -72,7 +78,7 @@ impl Place {
     /// An engine on the store, made if it is not there. It executes nothing, and lives in `runtime`.
     pub(crate) fn own(&self, runtime: &Runtime) -> Result<Engine, Failure> {
         match &self.at {
-            At::File { path, durability } => own_file(runtime, path, *durability),
+            At::File { path, durability } => own_file(runtime, path, *durability, config()),
             At::Database(url) => visit(runtime, url),
         }
     }
@@ -118,10 +124,10 @@ fn open_file(path: &Path, durability: Durability) -> Result<SqliteStore, Failure
     })
 }
 
-fn own_file(runtime: &Runtime, path: &Path, durability: Durability) -> Result<Engine, Failure> {
+fn own_file(runtime: &Runtime, path: &Path, durability: Durability, config: Config) -> Result<Engine, Failure> {
     let store = open_file(path, durability)?;
     let _inside = runtime.enter();
-    Ok(Engine::open(Box::new(store), config())?)
+    Ok(Engine::open(Box::new(store), config)?)
 }
 
 /// The store in a database, made if it is not there.
@@ -155,6 +161,7 @@ fn join(runtime: &Runtime, url: &PostgresUrl, stay: &Stay) -> Result<Engine, Fai
     let mut config = config();
     config.node.clone_from(&stay.node);
     config.any_workflow = true;
+    config.tracer.clone_from(&stay.tracer);
     config.sharing.address = stay.advertise.clone().unwrap_or_else(|| address.to_string());
     config.sharing.link = wire;
     let _inside = runtime.enter();

@@ -29,6 +29,7 @@ mod retry;
 mod run;
 mod spec;
 mod status;
+mod trace;
 mod update;
 
 pub mod explain;
@@ -54,6 +55,7 @@ pub use shard::Shard;
 pub use spec::*;
 pub use status::{Status, StatusSet};
 pub use time::{Moment, Timestamp};
+pub use trace::{NotATraceContext, TraceContext};
 pub use update::*;
 
 /// A shared, immutable piece of text: names, keys, owners.

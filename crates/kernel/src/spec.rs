@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
-use crate::{Fingerprint, Payload, Refusal, RequestId, RunId, Slot, StatusSet, Str, Timestamp};
+use crate::{Fingerprint, Payload, Refusal, RequestId, RunId, Slot, StatusSet, Str, Timestamp, TraceContext};
 
 /// Everything a run is started with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +50,9 @@ pub struct StartSpec {
     /// Deliveries of one attempt without an answer before it becomes a dead letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliveries_max: Option<u32>,
+    /// The place in a trace at which it was asked for.
+    #[serde(rename = "traceparent", default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
 }
 
 /// A step planned at the start, and the steps whose results it needs.
@@ -126,6 +129,7 @@ impl StartSpec {
             deadline: None,
             labels: Vec::new(),
             deliveries_max: None,
+            trace: None,
         }
     }
 

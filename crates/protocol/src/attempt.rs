@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use abide_kernel as kernel;
 use abide_kernel::shard::{Dispatch, WorkerId};
-use abide_kernel::{Child, ChildAnswer, ChildEnd, Claimant, RequestId, StartSpec, Str, Timestamp, UniqueKey};
+use abide_kernel::{
+    Child, ChildAnswer, ChildEnd, Claimant, RequestId, StartSpec, Str, Timestamp, TraceContext, UniqueKey,
+};
 
 use crate::{Arrived, Attempt, LedgerEntry, Offspring};
 
@@ -40,6 +42,7 @@ impl From<&Dispatch> for Attempt {
             ended: dispatch.ops_ended,
             begun_at: dispatch.begun_at.into(),
             cancelling: dispatch.cancelling,
+            traceparent: TraceContext::of_attempt(dispatch.claim, &dispatch.started).to_string(),
         }
     }
 }
@@ -54,6 +57,8 @@ impl Attempt {
             on_conflict: kernel::OnConflict::Reject,
         };
         let spec = StartSpec {
+            // Of the trace alone: the span of the attempt follows from its claim, here as there.
+            trace: self.traceparent.parse().ok(),
             namespace: namespace.into(),
             version: self.version,
             queue: self.queue.into(),
@@ -87,6 +92,7 @@ impl Attempt {
             ops_ended: self.ended,
             begun_at: self.begun_at.0,
             cancelling: self.cancelling,
+            eligible_at: self.begun_at.0,
             lease_until: self.lease_until.0,
         }
     }

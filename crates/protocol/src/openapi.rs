@@ -131,7 +131,7 @@ fn responses(route: &Route, shapes: &mut SchemaGenerator) -> Value {
         let events: Map<String, Value> = events.collect();
         good["content"] = json!({"text/event-stream": {"schema": {"type": "string"}, "x-abide-events": events}});
     } else if route.status == 200 && route.operation == crate::Operation::Metrics {
-        good["content"] = json!({"text/plain": {"schema": {"type": "string"}}});
+        good["content"] = json!({"application/openmetrics-text": {"schema": {"type": "string"}}});
     } else if route.status == 200 {
         good["content"] = json!({"application/json": {"schema": {"type": "object"}}});
     }

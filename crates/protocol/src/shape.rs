@@ -28,6 +28,14 @@ shape!(Boundary, "BoundaryId", json_schema!({"type": "string", "pattern": "^manu
 shape!(Letter, "LetterId", json_schema!({"type": "string", "pattern": "^letter_(0|[1-9][0-9]*)$"}));
 shape!(Token, "TokenId", json_schema!({"type": "string", "pattern": "^[0-9a-f]{16}$"}));
 shape!(
+    Traceparent,
+    "Traceparent",
+    json_schema!({
+        "type": "string",
+        "pattern": "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$",
+    })
+);
+shape!(
     Key,
     "IdempotencyKey",
     json_schema!({

@@ -125,6 +125,7 @@ impl Start {
             deadline_ms: spec.deadline.map(|at| at.since(now)),
             labels: spec.labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
             deliveries_max: spec.deliveries_max,
+            traceparent: spec.trace,
             ..Self::new(&spec.workflow, spec.input)
         }
     }

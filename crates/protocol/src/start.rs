@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use abide_kernel::{Payload, RunId, Status};
+use abide_kernel::{Payload, RunId, Status, TraceContext};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,10 @@ pub struct Start {
     /// Deliveries of one attempt without an answer before it becomes a dead letter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliveries_max: Option<u32>,
+    /// The place in a trace at which it is asked for, as W3C's `traceparent`; that of the request's header if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<crate::shape::Traceparent>")]
+    pub traceparent: Option<TraceContext>,
 }
 
 impl Start {
@@ -76,6 +80,7 @@ impl Start {
             deadline_ms: None,
             labels: BTreeMap::new(),
             deliveries_max: None,
+            traceparent: None,
         }
     }
 }

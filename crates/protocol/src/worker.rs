@@ -145,6 +145,9 @@ pub struct Attempt {
     pub begun_at: Instant,
     /// Whether someone wants the run to end, and it undoes what it did first.
     pub cancelling: bool,
+    /// The attempt's place in its run's trace, as W3C's `traceparent`, for spans that the worker makes below it.
+    #[serde(default)]
+    pub traceparent: String,
 }
 
 /// A signal that arrived.

@@ -1,6 +1,7 @@
 //! Commit: what was gathered is appended, and what became durable leaves.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use abide_kernel::shard::{Answer, Batch, Flush, Load, Loaded};
 use abide_kernel::{Refusal, RunId, Shard, ShardId, Timestamp, limits};
@@ -105,7 +106,7 @@ impl Shared {
                 return false;
             }
         } else if !batches.is_empty() {
-            match store.append(&batches) {
+            match self.append(store, &batches) {
                 Ok(verdicts) => {
                     // What a flush sends out of memory must have been let out.
                     let releasing = if flushes.is_empty() { releasing } else { Releasing::Here };
@@ -123,6 +124,17 @@ impl Shared {
             self.flush(store, &flushes);
         }
         true
+    }
+
+    /// Appends a group, by the watch.
+    fn append(&self, store: &mut dyn Store, batches: &[Batch]) -> Result<Vec<Verdict>, Fault> {
+        let (before, begun) = (store.counters().sync_ns, Instant::now());
+        let verdicts = store.append(batches)?;
+        let took = begun.elapsed();
+        let syncing = store.counters().sync_ns.checked_sub(before).filter(|ns| *ns > 0).map(Duration::from_nanos);
+        let rows = batches.iter().map(|batch| batch.rows.len()).sum();
+        self.core.lock().meter.appended(rows, took, syncing);
+        Ok(verdicts)
     }
 
     /// What was appended leaves; a shard that another has taken goes. Whether the shards are what they were.
@@ -156,6 +168,7 @@ impl Shared {
         {
             let mut core = self.core.lock();
             let now = self.now();
+            core.meter.fenced_writes += shards.len() as u64;
             if core.ring.is_some() {
                 shards.iter().for_each(|id| core.drop_shard(now, *id, &mut told));
             } else {
@@ -223,6 +236,7 @@ impl Shared {
             core.behind_since.get_or_insert(now);
             while let Some(batch) = core.durable.pop_front() {
                 self.tell_followers(&core, now, &batch);
+                core.observe(&batch);
                 // One that left meanwhile has told everybody, and what was appended is found by whoever opens it next.
                 if let Some(shard) = core.at(batch.shard).filter(|shard| shard.epoch() == batch.epoch) {
                     shard.durable(now, batch);

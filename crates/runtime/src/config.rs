@@ -10,7 +10,7 @@ use abide_store::Member;
 
 use crate::link::{Link, NoLink};
 use crate::ring::Ring;
-use crate::{Clock, Entropy, Notifier, Observer, Program};
+use crate::{Clock, Entropy, Notifier, Observer, Program, Tracer};
 
 /// How an engine behaves. The defaults suit a process of its own.
 #[derive(Clone)]
@@ -33,6 +33,8 @@ pub struct Config {
     pub notifier: Option<Arc<dyn Notifier>>,
     /// Told of every effect before it is called.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Told of spans of attempts and runs when they have ended.
+    pub tracer: Option<Arc<dyn Tracer>>,
     /// Where instants come from.
     pub clock: Clock,
     /// Where random numbers come from.
@@ -111,6 +113,7 @@ impl Default for Config {
             any_workflow: false,
             notifier: None,
             observer: None,
+            tracer: None,
             clock: Clock::system(),
             entropy: Entropy::System,
             flush_runs: 4_096,

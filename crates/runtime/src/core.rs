@@ -17,6 +17,7 @@ use crate::desk::{Desk, Handed};
 use crate::link::unknown;
 use crate::program::{News, Program};
 use crate::ring::Ring;
+use crate::telemetry::{Meter, OpenSpans};
 
 /// Shards, pools and those who wait for answers.
 pub(crate) struct Core {
@@ -50,6 +51,9 @@ pub(crate) struct Core {
     /// When the oldest change happened that index rows do not say yet.
     pub(crate) behind_since: Option<Timestamp>,
     pub(crate) next_beat: Option<Timestamp>,
+    /// What happened so far, and what has not ended.
+    pub(crate) meter: Meter,
+    pub(crate) spans: OpenSpans,
 }
 
 /// A pool of local workers for one queue.
@@ -151,6 +155,8 @@ impl Core {
             last_change: Timestamp(0),
             behind_since: None,
             next_beat: None,
+            meter: Meter::default(),
+            spans: OpenSpans::default(),
         }
     }
 

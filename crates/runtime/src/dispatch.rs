@@ -43,6 +43,9 @@ impl Shared {
     ) {
         let mut delivered = false;
         for output in outputs.drain(..) {
+            if let Output::Dispatch(dispatch) = &output {
+                core.observe_dispatch(now, dispatch);
+            }
             match output {
                 Output::Answer(ticket, answer) => {
                     if ticket != NOBODY

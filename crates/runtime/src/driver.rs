@@ -33,6 +33,7 @@ use crate::program::Notifier;
 use crate::queues;
 use crate::steps::Steps;
 use crate::tail::Tail;
+use crate::telemetry::OpenSpans;
 use crate::watchdog::{self, Role};
 use crate::writer::{self, Writer};
 
@@ -119,6 +120,7 @@ impl Shared {
         let (node, lease) = (Str::from(config.node.as_str()), config.lease.max(LEASE_MIN));
         let claimant = Claimant::new(node.clone(), token, millis(lease), Some(process.clone()));
         let mut core = Core::new(store.map(), &rules, claimant, config.pools.len());
+        core.spans = OpenSpans::new(config.tracer.clone());
         if store.cluster().is_some() {
             core.ring = Some(config.ring(&process));
         }

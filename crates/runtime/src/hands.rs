@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use crate::completion::command;
 use crate::program::{Attempt, Program, Verdict};
 use crate::steps::{CatchPanic, panicked};
+use crate::telemetry::attempt_span;
 
 /// Threads that execute attempts. Dropping it lets go of what was not polled to its end.
 pub struct Hands {
@@ -108,12 +109,14 @@ impl Hands {
 
 /// What came of an attempt, a panic included.
 async fn judge(program: &dyn Program, attempt: Attempt, home: Option<Handle>) -> Verdict {
+    let span = attempt_span(&attempt.dispatch);
     let begun = catch_unwind(AssertUnwindSafe(|| {
         let _inside = home.as_ref().map(Handle::enter);
+        let _logged = span.enter();
         program.execute(attempt)
     }));
     match begun {
-        Ok(step) => CatchPanic { step, home }.await,
+        Ok(step) => CatchPanic { step, home, span }.await,
         Err(panic) => panicked(&panic),
     }
 }

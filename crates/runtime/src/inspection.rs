@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use abide_kernel::explain::{Explanation, Service, explain};
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{Refusal, Row, Run, RunId, Seq, Str};
-use abide_store::{Counters, Fault, Filter, Listed, Membership, Page, Serving, Stats, Store};
+use abide_kernel::{Refusal, Row, Run, RunId, Seq, Shard, Str, Timestamp};
+use abide_store::{Counters, Depth, Fault, Filter, Listed, Membership, Page, Serving, Stats, Store};
 
 use crate::admission::Unanswered;
-use crate::driver::Shared;
+use crate::driver::{Engine, Shared};
+use crate::telemetry::Meter;
+
+/// How late a deadline is that counts as overdue.
+const LATE_MS: i64 = 1_000;
 
 /// What the engine counted so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// What the store counted.
     pub store: Counters,
@@ -22,6 +26,29 @@ pub struct Metrics {
     pub executing: usize,
     /// Runs whose index rows are behind.
     pub behind: usize,
+    /// Runs for which something should have happened by itself a second ago, and has not.
+    pub timers_overdue: usize,
+    /// What happened so far.
+    pub meter: Meter,
+}
+
+impl Engine {
+    /// How much waits in each queue, of all namespaces, as the index rows have it: what changed in the last moments may be
+    /// missing. It blocks.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn depths(&self) -> Result<Vec<Depth>, Fault> {
+        self.shared.reader.lock().depths(None)
+    }
+
+    /// How many bytes the store takes up. It blocks.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn store_bytes(&self) -> Result<u64, Fault> {
+        self.shared.reader.lock().bytes()
+    }
 }
 
 impl Shared {
@@ -121,12 +148,16 @@ impl Shared {
 
     pub(crate) fn metrics(&self) -> Metrics {
         let store = self.visit().counters();
+        let now = self.now();
         let core = self.core.lock();
+        let late = |shard: &Shard| shard.overdue(Timestamp(now.0.saturating_sub(LATE_MS)));
         Metrics {
             store,
-            resident_runs: core.served().map(abide_kernel::Shard::resident_runs).sum(),
+            resident_runs: core.served().map(Shard::resident_runs).sum(),
             executing: core.executing.len(),
             behind: core.behind(),
+            timers_overdue: core.served().map(late).sum(),
+            meter: core.meter.clone(),
         }
     }
 }

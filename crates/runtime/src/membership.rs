@@ -292,6 +292,8 @@ impl Core {
     pub(crate) fn drop_shard(&mut self, now: Timestamp, id: ShardId, told: &mut Vec<oneshot::Sender<Answer>>) {
         let Some(mut shard) = self.shards[usize::from(id.0)].take() else { return };
         shard.withdraw(&mut self.throttle);
+        let map = self.map;
+        self.spans.forget(|run| map.home(run.slot()) == id);
         let Abandoned { tickets, undelivered } = shard.abandon();
         for (worker, by) in undelivered {
             match self.pools.get_mut(worker.0 as usize) {

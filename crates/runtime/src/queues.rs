@@ -129,7 +129,7 @@ impl Engine {
         shared.commit_next(true, Releasing::Here);
         let (depths, rules) = {
             let mut reader = shared.reader.lock();
-            (reader.depths(namespace)?, read(reader.as_mut())?)
+            (reader.depths(Some(namespace))?, read(reader.as_mut())?)
         };
         let mut seen = BTreeMap::new();
         for depth in depths {

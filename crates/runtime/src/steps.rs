@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use crate::driver::Shared;
 use crate::points;
 use crate::program::{Attempt, AttemptLink, News, Verdict, Way};
+use crate::telemetry::attempt_span;
 
 /// Something to poll.
 pub(crate) enum Job {
@@ -73,19 +74,21 @@ impl Shared {
         };
         let retries = dispatch.retries;
         let link = AttemptLink { way: Way::Engine(self.clone()), claim, token: self.token, news };
+        let span = attempt_span(&dispatch);
         let attempt = Attempt { dispatch, link };
         let program = program.clone();
         points::reach("step-begun");
         let home = (!program.replays()).then(|| self.handle.clone());
         let first = catch_unwind(AssertUnwindSafe(|| {
             let _inside = home.as_ref().map(Handle::enter);
+            let _logged = span.enter();
             let mut step = program.execute(attempt);
             let polled = step.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             (step, polled)
         }));
         match first {
             Ok((_, Poll::Ready(verdict))) => self.complete(claim, retries, verdict),
-            Ok((step, Poll::Pending)) => self.spawn_step(claim, retries, CatchPanic { step, home }),
+            Ok((step, Poll::Pending)) => self.spawn_step(claim, retries, CatchPanic { step, home, span }),
             Err(panic) => self.complete(claim, retries, panicked(&panic)),
         }
     }
@@ -118,14 +121,17 @@ pub(crate) struct CatchPanic {
     /// The runtime inside which it is polled. Code that is replayed is polled outside of any: there, a timer or a task of
     /// the runtime cannot even be made, and only the calls of its effects are polled inside.
     pub(crate) home: Option<Handle>,
+    /// The span that what it logs belongs to.
+    pub(crate) span: tracing::Span,
 }
 
 impl Future for CatchPanic {
     type Output = Verdict;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Verdict> {
-        let Self { step, home } = &mut *self;
+        let Self { step, home, span } = &mut *self;
         let _inside = home.as_ref().map(Handle::enter);
+        let _logged = span.enter();
         catch_unwind(AssertUnwindSafe(|| step.as_mut().poll(context)))
             .unwrap_or_else(|panic| Poll::Ready(panicked(&panic)))
     }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 use abide_kernel::shard::Dispatch;
-use abide_kernel::{ChildEnd, Payload, RunId, StartSpec, Status, Timestamp, WakeReason};
+use abide_kernel::{ChildEnd, Payload, RunId, StartSpec, Status, Timestamp, TraceContext, WakeReason};
 use abide_runtime::{Attempt, AttemptLink};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -90,6 +90,12 @@ impl Ctx {
     #[must_use]
     pub fn step(&self) -> &str {
         &self.dispatch().step
+    }
+
+    /// The attempt's place in its run's trace, for spans that the step makes below it, here or elsewhere.
+    #[must_use]
+    pub fn trace(&self) -> TraceContext {
+        TraceContext::of_attempt(self.dispatch().claim, &self.dispatch().started)
     }
 
     /// How many attempts of this step came before: retries and lost workers together, from 0.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use abide_kernel::shard::{Rule, Rules};
 #[cfg(feature = "postgres")]
 use abide_runtime::Wire;
-use abide_runtime::{Clock, Config, Metrics, Notifier, Pool, Program, Stopped};
+use abide_runtime::{Clock, Config, Metrics, Notifier, Pool, Program, Stopped, Tracer};
 #[cfg(feature = "postgres")]
 use abide_store::postgres::PostgresStore;
 use abide_store::sqlite::SqliteStore;
@@ -235,6 +235,12 @@ impl EngineBuilder {
     /// Told of attempts that can be claimed, after they are durable.
     pub fn notifier(mut self, notifier: Arc<dyn Notifier>) -> Self {
         self.config.notifier = Some(notifier);
+        self
+    }
+
+    /// Told of spans of attempts and runs when they have ended, such as `otlp::Otlp`.
+    pub fn tracer(mut self, tracer: impl Tracer + 'static) -> Self {
+        self.config.tracer = Some(Arc::new(tracer));
         self
     }
 

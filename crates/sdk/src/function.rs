@@ -12,7 +12,7 @@ use abide_kernel::transition::claim::Definition;
 use abide_kernel::transition::record::{Entry, Wanted};
 use abide_kernel::{
     Consume, ErrorInfo, Fingerprint, ManualKind, Moment, Outcome, Payload, Policy, RetryPolicy, RunId, Str, Timestamp,
-    mix, stable_hash,
+    TraceContext, stable_hash,
 };
 use abide_runtime::{Attempt, Program, Verdict};
 use serde::Serialize;
@@ -169,6 +169,7 @@ impl Program for Compiled {
             ledger: ledger.clone(),
             run: dispatch.claim.run,
             attempt: dispatch.retries + dispatch.reclaims,
+            trace: TraceContext::of_attempt(dispatch.claim, &dispatch.started),
             namespace: dispatch.started.spec.namespace.clone(),
             identity: identity.into(),
         };
@@ -321,50 +322,21 @@ fn verdict(
 /// outside come from here, or from inside an effect.
 #[derive(Clone)]
 pub struct FnCtx {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     /// Before every name, so that equal names in different branches do not meet.
     scope: String,
 }
 
-struct Inner {
-    ledger: Arc<Ledger>,
-    run: RunId,
-    attempt: u32,
+pub(crate) struct Inner {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) run: RunId,
+    pub(crate) attempt: u32,
+    pub(crate) trace: TraceContext,
     namespace: Str,
-    identity: Str,
+    pub(crate) identity: Str,
 }
 
 impl FnCtx {
-    /// The run.
-    #[must_use]
-    pub fn run_id(&self) -> RunId {
-        self.inner.run
-    }
-
-    /// How many attempts came before since the last progress: retries and lost workers together, from 0.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        self.inner.attempt
-    }
-
-    /// Whether the code is being brought to where it was before: the time for logs and metrics to be quiet.
-    #[must_use]
-    pub fn is_replaying(&self) -> bool {
-        self.inner.ledger.is_replaying()
-    }
-
-    /// The time of the last thing the function took notice of; the same in every replay.
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        self.inner.ledger.now()
-    }
-
-    /// A number that looks random and is the same in every replay, one for each name.
-    #[must_use]
-    pub fn random(&self, name: &str) -> u64 {
-        mix(stable_hash(format!("{}\u{0}{}", self.inner.identity, self.named(name)).as_bytes()))
-    }
-
     /// An identifier in the form of a UUID that is the same in every replay, one for each name.
     #[must_use]
     pub fn uuid(&self, name: &str) -> String {
@@ -380,7 +352,7 @@ impl FnCtx {
         Self { inner: self.inner.clone(), scope: format!("{}{name}/", self.scope) }
     }
 
-    fn named(&self, name: &str) -> String {
+    pub(crate) fn named(&self, name: &str) -> String {
         [&*self.scope, name].concat()
     }
 

@@ -34,11 +34,14 @@ mod function;
 mod ledger;
 mod limit;
 mod machine;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 mod outcome;
 mod people;
 #[cfg(feature = "http")]
 mod remote;
 mod run;
+mod standing;
 mod start;
 mod stepping;
 pub mod testing;
@@ -74,11 +77,12 @@ pub use abide_kernel::explain;
 pub use abide_kernel::{
     Approval, Backoff, BoundaryId, Choice, Consume, EffectView, ErrorInfo, Fact, Got, InDoubt, Interrupt, Join,
     LetterId, Manual, ManualEnd, ManualEvent, ManualEventKind, ManualKind, OnConflict, Op, OpId, OpKind, OpState,
-    Payload, Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, WakeReason,
+    Payload, Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, TraceContext,
+    WakeReason,
 };
 #[cfg(feature = "http")]
 pub use abide_protocol::Problem;
-pub use abide_runtime::{Clock, Metrics, Notifier, Stopped};
+pub use abide_runtime::{Clock, EndedSpan, Metrics, Notifier, SpanOf, Stopped, Tracer};
 #[cfg(feature = "postgres")]
 pub use abide_store::postgres::{Transaction, TransactionError, tokio_postgres};
 pub use abide_store::sqlite::rusqlite;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::start::StartAnswer;
 use abide_kernel::{
-    Concurrency, OnConflict, Payload, Refusal, RequestId, Slot, StartSpec, StatusSet, Timestamp, UniqueKey,
+    Concurrency, OnConflict, Payload, Refusal, RequestId, Slot, StartSpec, StatusSet, Timestamp, TraceContext,
+    UniqueKey,
 };
 
 use crate::client::{RETRIES_MAX, unexpected};
@@ -114,6 +115,11 @@ impl Start {
     /// Deliveries of one attempt without an answer before it becomes a dead letter.
     pub fn deliveries_max(self, most: u32) -> Self {
         self.with(|spec| spec.deliveries_max = Some(most))
+    }
+
+    /// The place in a trace at which it is asked for: the run, its attempts and its children are shown below it.
+    pub fn trace(self, context: TraceContext) -> Self {
+        self.with(|spec| spec.trace = Some(context))
     }
 
     /// The request id. Sending the same start again with the same id gives the first answer.

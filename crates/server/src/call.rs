@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{Refusal, RequestId, Run, RunId, Slot, Str};
+use abide_kernel::{Refusal, RequestId, Run, RunId, Slot, Str, TraceContext};
 use abide_protocol::limits::{JSON_DEPTH_MAX, PAGE};
 use abide_protocol::{IdempotencyKey, Operation, Problem};
 use abide_runtime::Engine;
@@ -32,6 +32,8 @@ pub(crate) struct Call {
     pub(crate) query: Vec<(String, String)>,
     /// The last event that a reader of a stream got.
     pub(crate) last_event: Option<String>,
+    /// The place in a trace at which it was asked.
+    pub(crate) trace: Option<TraceContext>,
     pub(crate) body: Bytes,
     pub(crate) key: Option<IdempotencyKey>,
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use abide_kernel::TraceContext;
 use abide_protocol::{
     BadKey, IdempotencyKey, Method, Operation, Problem, Query as Known, QueryKind, Reach, Route, routes,
 };
@@ -144,6 +145,7 @@ async fn carry_out(
         path,
         query,
         last_event: last_event(route, &parts.headers),
+        trace: trace(&parts.headers),
         body,
         key,
     };
@@ -196,6 +198,11 @@ fn key(route: &Route, headers: &HeaderMap, now: abide_kernel::Timestamp) -> Resu
         return Err(problem.but("a key made by now", made.to_string()).into());
     }
     Ok(Some(key))
+}
+
+/// The place in a trace that the request came from. What cannot be read says nothing, as the standard has it.
+fn trace(headers: &HeaderMap) -> Option<TraceContext> {
+    headers.get("traceparent")?.to_str().ok()?.parse().ok()
 }
 
 /// The last event that a reader got, where the route answers with events. What is no text is no id of ours.

@@ -180,7 +180,10 @@ async fn the_store_as_a_whole_is_seen() {
         workflows["workflows"].as_array().unwrap().iter().map(|one| one["workflow"].as_str().unwrap()).collect();
     assert!(names.contains(&"greet"), "{names:?}");
     let metrics = all.get("/metrics").await;
-    assert!(metrics.kind.starts_with("text/plain") && metrics.text.contains("\nabide_store_commits_total "));
+    assert!(
+        metrics.kind.starts_with("application/openmetrics-text")
+            && metrics.text.contains("\nabide_store_commits_total ")
+    );
     let nobody = desk.nobody();
     assert_eq!(nobody.get("/healthz").await.good()["status"], "ok");
     assert_eq!(nobody.get("/readyz").await.good()["status"], "ready");

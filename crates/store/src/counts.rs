@@ -1,6 +1,7 @@
 //! Counting reads and writes, shared by an owner and its readers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::Counters;
 
@@ -11,6 +12,7 @@ pub(crate) struct Counts {
     commits: AtomicU64,
     rows: AtomicU64,
     fact_bytes: AtomicU64,
+    sync_ns: AtomicU64,
 }
 
 impl Counts {
@@ -28,6 +30,10 @@ impl Counts {
         self.fact_bytes.fetch_add(fact_bytes as u64, Ordering::Relaxed);
     }
 
+    pub(crate) fn synced(&self, took: Duration) {
+        self.sync_ns.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     pub(crate) fn snapshot(&self) -> Counters {
         Counters {
             reads: self.reads.load(Ordering::Relaxed),
@@ -35,6 +41,7 @@ impl Counts {
             commits: self.commits.load(Ordering::Relaxed),
             rows: self.rows.load(Ordering::Relaxed),
             fact_bytes: self.fact_bytes.load(Ordering::Relaxed),
+            sync_ns: self.sync_ns.load(Ordering::Relaxed),
         }
     }
 }

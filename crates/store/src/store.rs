@@ -83,6 +83,8 @@ pub struct Counters {
     pub rows: u64,
     /// Bytes of facts made durable.
     pub fact_bytes: u64,
+    /// Nanoseconds spent in commits of batches, where they are told apart from what comes before.
+    pub sync_ns: u64,
 }
 
 /// Where a node's shards keep what they know. One owner writes at a time.
@@ -320,7 +322,13 @@ pub trait Reader: Send {
     ///
     /// # Errors
     /// When the index cannot be read.
-    fn depths(&mut self, namespace: &str) -> Result<Vec<Depth>, Fault>;
+    fn depths(&mut self, namespace: Option<&str>) -> Result<Vec<Depth>, Fault>;
+
+    /// How many bytes the store takes up.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn bytes(&mut self) -> Result<u64, Fault>;
 
     /// Run ids that begin with `prefix` (hex digits, without `run_`), at most `most`.
     ///

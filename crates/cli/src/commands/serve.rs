@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_runtime::Engine;
+use abide_runtime::{Engine, Tracer};
 use abide_server::{Listening, ServeError, Server};
 use clap::Args;
 use serde_json::json;
@@ -17,6 +17,7 @@ use crate::options::{AsJson, Globals};
 use crate::owner::Stay;
 use crate::place::Place;
 use crate::screen::Screen;
+use crate::telemetry::Telemetry;
 
 /// Answer over HTTP for a store.
 #[derive(Debug, Args)]
@@ -52,6 +53,8 @@ pub(crate) struct Serve {
     /// How long requests may take that came before it was told to stop
     #[arg(long, default_value = DRAIN, value_name = "DURATION", value_parser = duration)]
     drain: Duration,
+    #[command(flatten)]
+    telemetry: Telemetry,
     /// Whether it says what to try next.
     #[arg(skip)]
     guides: bool,
@@ -70,6 +73,7 @@ impl Serve {
             node_listen: None,
             node_advertise: None,
             drain: Duration::from_secs(10),
+            telemetry: Telemetry::default(),
             guides: true,
         }
     }
@@ -86,14 +90,15 @@ impl Serve {
         let (screen, place) = (Screen::new(globals), Place::of(globals)?);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         self.check()?;
-        let engine = Arc::new(place.serve(&runtime, &self.stay())?);
+        let tracer = self.telemetry.begin()?;
+        let engine = Arc::new(place.serve(&runtime, &self.stay(tracer))?);
         let served = runtime.block_on(self.serve(&screen, &place, &engine));
         runtime.block_on(engine.stop(Duration::from_secs(5)));
         served
     }
 
     /// How it is among the nodes of a database.
-    fn stay(&self) -> Stay {
+    fn stay(&self, tracer: Option<Arc<dyn Tracer>>) -> Stay {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = if host.trim().is_empty() { "abide" } else { host.trim() };
         let named = || {
@@ -103,6 +108,7 @@ impl Serve {
             node: self.node.clone().unwrap_or_else(named),
             listen: self.node_listen,
             advertise: self.node_advertise.clone(),
+            tracer,
         }
     }
 

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::ready::{LaneId, LaneKey};
+use super::ready::{LaneId, LaneKey, Order};
 use super::resident::Place;
 use super::throttle::Tally;
 use super::{Dispatch, Output, Rules, Shard, Throttle, WorkerId};
@@ -200,12 +200,13 @@ impl Shard {
         };
         throttle.begin(self.tally.rules(lane));
         self.transact_merged(run, transition.facts);
-        self.dispatch(id, by, run, cursor);
+        self.dispatch(id, by, &order);
         true
     }
 
-    fn dispatch(&mut self, worker: WorkerId, by: &Arc<Claimant>, run: RunId, cursor: u16) {
-        let Some(resident) = self.runs.get(&run) else {
+    fn dispatch(&mut self, worker: WorkerId, by: &Arc<Claimant>, order: &Order) {
+        let cursor = order.cursor;
+        let Some(resident) = self.runs.get(&order.run) else {
             return;
         };
         let run = &resident.run;
@@ -236,6 +237,7 @@ impl Shard {
             ops_ended: run.ops_ended,
             begun_at: run.begun_at,
             cancelling: run.cancelling.is_some(),
+            eligible_at: order.eligible_at,
             lease_until: claim.lease_until,
         };
         self.emit(Output::Dispatch(Box::new(dispatch)));

@@ -399,6 +399,8 @@ pub struct Dispatch {
     pub begun_at: Timestamp,
     /// Set when someone wants the run to end, and it undoes what it did first.
     pub cancelling: bool,
+    /// Since when it could be claimed.
+    pub eligible_at: Timestamp,
     /// When the lease ends unless it is extended.
     pub lease_until: Timestamp,
 }

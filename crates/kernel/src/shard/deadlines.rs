@@ -39,6 +39,11 @@ impl Deadlines {
         Some(run)
     }
 
+    /// How many entries are due by an instant.
+    pub fn due_by(&self, then: Timestamp) -> usize {
+        self.entries.iter().take_while(|(at, _)| *at <= then).count()
+    }
+
     /// The next instant at which something in memory is due.
     pub fn first(&self) -> Option<Timestamp> {
         self.entries.first().map(|(at, _)| *at)

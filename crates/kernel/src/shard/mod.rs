@@ -372,6 +372,12 @@ impl Shard {
         self.runs.len()
     }
 
+    /// How many runs had to be looked at by `then`, and were not yet.
+    #[must_use]
+    pub fn overdue(&self, then: Timestamp) -> usize {
+        self.deadlines.due_by(then)
+    }
+
     /// Time never runs backwards for a shard, whatever the clock says.
     fn advance(&mut self, now: Timestamp) {
         self.now = self.now.max(now);

@@ -14,7 +14,7 @@ use crate::outcome::{ChildSpec, validate_child_key};
 use crate::{
     Barrier, Child, ChildAnswer, ChildAnswered, ChildEnd, ChildEnded, ChildStarted, Cursor, EndedAt, ErrorInfo, Fact,
     Join, OpEnd, OpId, OpState, Outcome, Parent, Payload, Phase, Refusal, RequestId, Row, Run, RunId, StartSpec,
-    Started, Status, Str, Timestamp, TokenHash, WaitKind, WakeReason, stable_hash,
+    Started, Status, Str, Timestamp, TokenHash, TraceContext, WaitKind, WakeReason, stable_hash,
 };
 
 /// What a worker says when its step starts a child.
@@ -53,7 +53,7 @@ pub fn decide_start(run: &Run, starting: &StartingChild, now: Timestamp) -> Resu
             // A crash may have come between the link and the child: asking again begins it under the same id,
             // and changes nothing if it has begun.
             let parent = parent_of(run, cursor, Some(starting.key.clone()));
-            let started = start::started(starting.spec.clone(), request_of(child.id), Some(parent));
+            let started = start::started(of_parent(run, &starting.spec), request_of(child.id), Some(parent));
             transition.messages.push(begin_message(child.id, started));
         }
         return Ok((child.id, transition));
@@ -184,16 +184,17 @@ fn identify(
     let text = format!("{}\u{0}{}\u{0}{label}", run.id, run.epoch);
     let entropy = u128::from(stable_hash(text.as_bytes()));
     let request = RequestId::new(now, entropy);
-    let spec = of_tenant(run, spec);
+    let spec = of_parent(run, spec);
     let homeless = spec.concurrency.is_none() && spec.key.is_none();
     let slot = if homeless { run.id.slot() } else { spec.home_slot(request) };
     let started = start::started(spec, request, Some(parent_of(run, cursor, key)));
     (RunId::new(now, slot, entropy), started)
 }
 
-/// What to start, for the tenant of the parent: no run begins anything for another.
-fn of_tenant(run: &Run, spec: &StartSpec) -> StartSpec {
-    StartSpec { namespace: run.started.spec.namespace.clone(), ..spec.clone() }
+/// What to start, for the tenant of the parent, as no run begins anything for another, and in its trace.
+fn of_parent(run: &Run, spec: &StartSpec) -> StartSpec {
+    let trace = Some(TraceContext::of_run(run.id, &run.started));
+    StartSpec { namespace: run.started.spec.namespace.clone(), trace, ..spec.clone() }
 }
 
 /// The slot that admits the child by its key, when that is not the child's own.
@@ -306,7 +307,7 @@ pub fn begin_again(run: &Run, rows: &[Row]) -> Vec<Message> {
         for (child, link) in spawned.into_iter().flatten().zip(asked) {
             if run.children.iter().any(|known| known.id == link.child && known.end.is_none()) {
                 let parent = Parent { run: run.id, epoch: run.epoch, step: link.step.clone(), attempt: 0, key: None };
-                let started = start::started(of_tenant(run, &child.spec), request_of(link.child), Some(parent));
+                let started = start::started(of_parent(run, &child.spec), request_of(link.child), Some(parent));
                 messages.push(begin_message(link.child, started));
             }
         }

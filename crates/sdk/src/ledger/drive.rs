@@ -88,6 +88,7 @@ impl<T> Drive<T> {
         let waker = Waker::from(self.watch.clone());
         for _ in 0..PASSES_MAX {
             self.watch.enter();
+            let _hush = self.ledger.hush();
             let result = polled(&mut self.code, &waker);
             self.watch.leave();
             match result? {
@@ -307,6 +308,7 @@ impl Ledger {
                 let Some(local) = state.fresh.pop_front() else {
                     return false;
                 };
+                state.go_beyond();
                 if let Some(op) = state.entries[local].op {
                     state.buffer.push(Entry::See { op });
                 }
@@ -421,6 +423,7 @@ impl Ledger {
     fn proceed(&self) {
         let mut state = self.state.lock();
         state.winding_down = false;
+        state.go_beyond();
         state.wanting.clear();
         state.names.iter_mut().for_each(|name| name.active = false);
         state.waiting.clear();

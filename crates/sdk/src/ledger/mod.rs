@@ -12,6 +12,7 @@ mod foreign;
 pub(crate) mod manual;
 mod patch;
 pub(crate) mod points;
+mod quiet;
 mod retry;
 pub(crate) mod review;
 mod state;
@@ -81,6 +82,9 @@ struct State {
     /// Entries that ended and that the code takes notice of next: first as it did before, then those that are new.
     replay: VecDeque<Local>,
     fresh: VecDeque<Local>,
+    /// How many recorded entries the code has not asked for, and whether it has once come to where it was.
+    unasked: usize,
+    caught_up: bool,
     /// What is to be written.
     buffer: Vec<Entry>,
     /// The state that the code set last, and the one that is recorded or on its way. Only the last one set counts when
@@ -263,6 +267,8 @@ impl Ledger {
             names: Vec::new(),
             replay: VecDeque::new(),
             fresh: VecDeque::new(),
+            unasked: 0,
+            caught_up: false,
             buffer: Vec::new(),
             set: None,
             published: dispatch.published.clone(),
@@ -293,11 +299,6 @@ impl Ledger {
     /// The time of the last thing the code took notice of: the same in every replay.
     pub(crate) fn now(&self) -> Timestamp {
         self.state.lock().now
-    }
-
-    /// Whether the code is being brought to where it was before.
-    pub(crate) fn is_replaying(&self) -> bool {
-        !self.state.lock().replay.is_empty()
     }
 
     /// Sets the state that is seen from outside. It is written with what is written next.
@@ -379,8 +380,8 @@ impl Ledger {
             observer.asked(self.link.claim().run, &key);
         }
         if let Some(local) = state.by_key.get(&key).copied() {
+            state.ask(local);
             let known = &mut state.entries[local];
-            known.asked = true;
             known.name = Some(called);
             known.released = false;
             if let Some(error) = divergence(known, kind, input, place) {
@@ -388,6 +389,7 @@ impl Ledger {
             }
             return Ok(local);
         }
+        state.go_beyond();
         let local = state.add(Known { name: Some(called), asked: true, ..Known::new(key, kind, input) });
         if !effect {
             state.write_intent(local, wanted.clone());

@@ -24,8 +24,8 @@ impl Ledger {
         let recorded = state.by_key.get(&key).copied();
         let patched = match recorded {
             Some(local) => {
-                let known = &mut state.entries[local];
-                known.asked = true;
+                state.ask(local);
+                let known = &state.entries[local];
                 if let Some(error) = divergence(known, LocalKind::Patch, 0, place) {
                     Self::end_attempt(&mut state, error);
                 }
@@ -51,7 +51,7 @@ impl State {
     fn has_more(&self) -> bool {
         let counts = |known: &Known| known.kind != LocalKind::Patch;
         let unseen = self.replay.iter().any(|local| counts(&self.entries[*local]));
-        unseen || self.entries.iter().any(|known| !known.asked && counts(known))
+        unseen || self.unasked > 0 && self.entries.iter().any(|known| !known.asked && counts(known))
     }
 
     /// Marks the run: it goes the new way.

@@ -149,10 +149,11 @@ impl Ledger {
             observer.asked(self.link.claim().run, &key);
         }
         let Some(local) = state.by_key.get(&key).copied() else {
+            state.go_beyond();
             return state.add(Known { asked: true, ..Known::new(key, LocalKind::Manual, input) });
         };
-        let known = &mut state.entries[local];
-        known.asked = true;
+        state.ask(local);
+        let known = &state.entries[local];
         if let Some(error) = divergence(known, LocalKind::Manual, input, place) {
             Self::end_attempt(&mut state, error);
         }

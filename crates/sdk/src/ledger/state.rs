@@ -23,6 +23,7 @@ impl State {
             resting: op.due().is_some() && effect.is_some(),
             ..Known::new(op.key.clone(), LocalKind::of(&op.kind), op.input)
         });
+        self.unasked += 1;
         self.reviewed |= op.key.ends_with(REVIEW);
         self.by_key.insert(op.key.clone(), local);
         self.number(id, local);

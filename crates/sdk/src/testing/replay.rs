@@ -224,6 +224,7 @@ fn attempt(run: &Run, observer: Arc<dyn Observer>, life: Life) -> Option<Attempt
         ops_dropped: run.ops_dropped,
         ops_ended: run.ops_ended,
         begun_at: run.begun_at,
+        eligible_at: run.updated_at,
         lease_until: run.updated_at,
         cancelling: run.cancelling.is_some(),
     };

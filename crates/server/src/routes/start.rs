@@ -63,6 +63,7 @@ pub(super) fn spec(call: &Call, start: Start) -> StartSpec {
     spec.deadline = start.deadline_ms.map(|ms| now.after(ms));
     spec.labels = start.labels.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     spec.deliveries_max = start.deliveries_max;
+    spec.trace = start.traceparent.or(call.trace);
     spec.key = start.key.map(|key| UniqueKey {
         key: key.into(),
         occupied: if start.occupied.is_empty() { StatusSet::OPEN } else { StatusSet::of(&start.occupied) },

@@ -110,12 +110,17 @@ impl Reader for MemoryReader {
         Ok(found.map(kept).take(most).collect())
     }
 
-    fn depths(&mut self, namespace: &str) -> Result<Vec<Depth>, Fault> {
+    fn bytes(&mut self) -> Result<u64, Fault> {
+        Ok(self.stats()?.bytes)
+    }
+
+    fn depths(&mut self, namespace: Option<&str>) -> Result<Vec<Depth>, Fault> {
         let state = self.read();
         let mut depths: BTreeMap<String, Depth> = BTreeMap::new();
         let open = [Status::Runnable, Status::Executing];
         let records = state.runs.values().map(|found| &found.record).filter(|record| !record.reservation);
-        for record in records.filter(|record| *record.namespace == *namespace && open.contains(&record.status)) {
+        let theirs = |of: &str| namespace.is_none_or(|namespace| of == namespace);
+        for record in records.filter(|record| theirs(&record.namespace) && open.contains(&record.status)) {
             let queue = record.queue.to_string();
             let none = || Depth { queue: queue.clone(), waiting: 0, oldest: None, running: 0 };
             let depth = depths.entry(queue.clone()).or_insert_with(none);

@@ -39,15 +39,27 @@ pub(super) async fn read(live: &mut Live, kind: &str, before: Option<&str>, most
     Ok(all)
 }
 
-/// How much waits in the queues of a namespace.
-pub(super) async fn depths(live: &mut Live, namespace: &str) -> Result<Vec<Depth>, Trouble> {
-    // In the words of the index on open runs.
-    let sql = "SELECT queue, count(line), min(eligible_at) FILTER (WHERE line IS NOT NULL),
-                      count(*) FILTER (WHERE status = 'executing')
-               FROM run WHERE namespace = $1 AND NOT reservation AND status <> 'done'
-               AND status IN ('runnable', 'executing') GROUP BY queue ORDER BY queue";
+/// In the words of the index on open runs.
+macro_rules! depths {
+    ($of:literal) => {
+        concat!(
+            "SELECT queue, count(line), min(eligible_at) FILTER (WHERE line IS NOT NULL),
+                    count(*) FILTER (WHERE status = 'executing')
+             FROM run WHERE ",
+            $of,
+            " NOT reservation AND status <> 'done' AND status IN ('runnable', 'executing') GROUP BY queue ORDER BY queue"
+        )
+    };
+}
+
+/// How much waits in the queues of a namespace, or of all of them.
+pub(super) async fn depths(live: &mut Live, namespace: Option<&str>) -> Result<Vec<Depth>, Trouble> {
+    let rows = match namespace.map(escape) {
+        Some(namespace) => live.query(depths!("namespace = $1 AND"), &[&namespace]).await?,
+        None => live.query(depths!(""), &[]).await?,
+    };
     let mut depths = Vec::new();
-    for row in live.query(sql, &[&escape(namespace)]).await? {
+    for row in rows {
         depths.push(Depth {
             queue: row.try_get::<_, String>(0).map(unescape)?,
             waiting: row.try_get::<_, i64>(1)? as u64,

@@ -131,7 +131,12 @@ impl Reader for PostgresReader {
         self.read(doing, async |live: &mut Live| kept::read(live, kind, before, most).await)
     }
 
-    fn depths(&mut self, namespace: &str) -> Result<Vec<Depth>, Fault> {
+    fn bytes(&mut self) -> Result<u64, Fault> {
+        let settings = self.settings.clone();
+        self.read("measuring the tables", async |live: &mut Live| bytes(live, &settings.schema).await)
+    }
+
+    fn depths(&mut self, namespace: Option<&str>) -> Result<Vec<Depth>, Fault> {
         self.read("counting what waits", async |live: &mut Live| kept::depths(live, namespace).await)
     }
 
@@ -158,6 +163,10 @@ impl Reader for PostgresReader {
     }
 }
 
+async fn bytes(live: &mut Live, name: &str) -> Result<u64, Trouble> {
+    Ok(live.query_one(BYTES, &[&name]).await?.try_get::<_, i64>(0)? as u64)
+}
+
 async fn count(live: &mut Live, name: &str) -> Result<Stats, Trouble> {
     // Here all of a table is wanted.
     live.batch("SET LOCAL enable_seqscan = on").await?;
@@ -168,12 +177,6 @@ async fn count(live: &mut Live, name: &str) -> Result<Stats, Trouble> {
     }
     let rows: i64 = live.query_one(ROWS, &[]).await?.try_get(0)?;
     let envelopes: i64 = live.query_one(WAITING, &[]).await?.try_get(0)?;
-    let bytes: i64 = live.query_one(BYTES, &[&name]).await?.try_get(0)?;
-    Ok(Stats {
-        journal_rows: rows as u64,
-        runs,
-        envelopes: envelopes as u64,
-        bytes: bytes as u64,
-        format: format.unwrap_or(0),
-    })
+    let bytes = bytes(live, name).await?;
+    Ok(Stats { journal_rows: rows as u64, runs, envelopes: envelopes as u64, bytes, format: format.unwrap_or(0) })
 }

@@ -1,5 +1,7 @@
 //! Append: a group of batches in one transaction, made durable by its commit.
 
+use std::time::Instant;
+
 use abide_kernel::shard::Batch;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, TransactionBehavior, params};
@@ -37,7 +39,9 @@ impl SqliteStore {
             insert_rest(&transaction, batch).map_err(doing)?;
             set_aside(&transaction, batch, owned)?;
         }
+        let committing = Instant::now();
         transaction.commit().map_err(|error| commit_fault("appending to the journal", error))?;
+        self.counts.synced(committing.elapsed());
         self.counts.commit(encoded.len(), self.buffer.len());
         for Encoded { shard, row, checksum, .. } in encoded {
             let owned = &mut self.shards[usize::from(shard.0)];

@@ -52,15 +52,17 @@ fn kept(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Kept, Fault>> {
     Ok(Kept { kind: row.get(0)?, id: row.get(1)?, body: row.get(2)? }.check(row.get(3)?))
 }
 
-/// How much waits in the queues of a namespace.
-pub(super) fn depths(connection: &Connection, namespace: &str) -> Result<Vec<Depth>, Fault> {
+/// How much waits in the queues of a namespace, or of all of them.
+pub(super) fn depths(connection: &Connection, namespace: Option<&str>) -> Result<Vec<Depth>, Fault> {
     let doing = |error| fault("counting what waits", error);
     // In the words of the index on open runs: SQLite uses it only if it finds them in the query.
-    let sql =
+    let of = namespace.map_or("", |_| "namespace = ?1 AND");
+    let sql = format!(
         "SELECT queue, count(line), min(CASE WHEN line IS NOT NULL THEN eligible_at END), total(status = 'executing')
-               FROM run WHERE namespace = ?1 AND reservation = 0 AND status <> 'done'
-               AND status IN ('runnable', 'executing') GROUP BY queue ORDER BY queue";
-    let mut statement = connection.prepare_cached(sql).map_err(doing)?;
+               FROM run WHERE {of} reservation = 0 AND status <> 'done'
+               AND status IN ('runnable', 'executing') GROUP BY queue ORDER BY queue"
+    );
+    let mut statement = connection.prepare_cached(&sql).map_err(doing)?;
     let depth = |row: &rusqlite::Row<'_>| {
         Ok(Depth {
             queue: row.get(0)?,
@@ -69,6 +71,6 @@ pub(super) fn depths(connection: &Connection, namespace: &str) -> Result<Vec<Dep
             running: row.get::<_, f64>(3)? as u64,
         })
     };
-    let rows = statement.query_map([namespace], depth).map_err(doing)?;
+    let rows = statement.query_map(rusqlite::params_from_iter(namespace), depth).map_err(doing)?;
     rows.collect::<rusqlite::Result<Vec<Depth>>>().map_err(doing)
 }

@@ -17,6 +17,8 @@ use crate::{
     DeadLetterItem, Depth, Fault, FaultKind, Filter, Kept, Listed, Page, Reader, Scanned, Stats, StoredRun, StoredToken,
 };
 
+const BYTES: &str = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+
 /// A view of a SQLite store that never writes.
 #[derive(Debug)]
 pub struct SqliteReader {
@@ -117,8 +119,7 @@ impl Reader for SqliteReader {
                  WHERE e.number > coalesce(c.number, 0)",
             )
             .map_err(doing)?,
-            bytes: count("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
-                .map_err(doing)?,
+            bytes: count(BYTES).map_err(doing)?,
             format: schema::format(&connection).map_err(doing)?,
         })
     }
@@ -127,7 +128,14 @@ impl Reader for SqliteReader {
         kept::read(self.read(), kind, before, most)
     }
 
-    fn depths(&mut self, namespace: &str) -> Result<Vec<Depth>, Fault> {
+    fn bytes(&mut self) -> Result<u64, Fault> {
+        self.read()
+            .query_row(BYTES, [], |row| row.get::<_, i64>(0))
+            .map(|bytes| bytes as u64)
+            .map_err(|error| fault("measuring the file", error))
+    }
+
+    fn depths(&mut self, namespace: Option<&str>) -> Result<Vec<Depth>, Fault> {
         kept::depths(self.read(), namespace)
     }
 
