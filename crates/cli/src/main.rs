@@ -2,6 +2,7 @@
 
 mod bench;
 mod commands;
+mod descriptors;
 mod failure;
 mod input;
 mod interrupt;

@@ -1,5 +1,6 @@
 //! Benchmarks: the engine against what the same store can do raw, in the same invocation.
 
+mod crowd;
 mod database;
 mod effects;
 mod fleet;
@@ -11,6 +12,7 @@ mod load;
 mod machine;
 mod node;
 mod parked;
+mod quiet;
 mod replay;
 mod report;
 mod served;
@@ -34,11 +36,14 @@ pub(crate) enum Bench {
     Parked(parked::Parked),
     /// Runs that are started by SQL: how long it takes from the commit to the first step.
     Sql(sql::Sql),
-    /// Nodes of a database with nothing to do: which statements they send.
+    /// Nodes of a database, or a server and those connected to it, with nothing to do: what that costs.
     Idle(idle::Idle),
     /// One of several nodes that another benchmark started.
     #[command(hide = true)]
     Node(node::Node),
+    /// Workers and watchers of a server that another benchmark started.
+    #[command(hide = true)]
+    Crowd(crowd::Crowd),
 }
 
 impl Bench {
@@ -52,6 +57,7 @@ impl Bench {
             Self::Sql(sql) => sql.measure(store),
             Self::Idle(idle) => idle.measure(store),
             Self::Node(node) => node.measure(store),
+            Self::Crowd(crowd) => crowd.measure(),
         };
         database::yield_to_interrupt();
         measured

@@ -60,7 +60,12 @@ fn rounded(value: f64) -> f64 {
 
 /// Memory that the process holds now, in MiB.
 pub(crate) fn resident_mb() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    resident_mb_of(std::process::id())
+}
+
+/// Memory that a process holds now, in MiB.
+pub(crate) fn resident_mb_of(process: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib: f64 = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(f64::NAN);
     kib / 1_024.0

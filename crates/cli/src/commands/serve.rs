@@ -11,6 +11,7 @@ use clap::Args;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::descriptors;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::duration;
 use crate::options::{AsJson, Globals};
@@ -90,6 +91,7 @@ impl Serve {
         let (screen, place) = (Screen::new(globals), Place::of(globals)?);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         self.check()?;
+        descriptors::raise_limit();
         let tracer = self.telemetry.begin()?;
         let engine = Arc::new(place.serve(&runtime, &self.stay(tracer))?);
         let served = runtime.block_on(self.serve(&screen, &place, &engine));

@@ -108,6 +108,8 @@ struct RunTail {
     said: u64,
     /// Whether a reader comes back, so that it must hear of what is missing.
     resumes: bool,
+    /// Whether it may have moved since it was read. A stream that only says that it is alive reads nothing.
+    stirred: bool,
 }
 
 pub(crate) async fn run(call: Call) -> Answered {
@@ -124,7 +126,7 @@ pub(crate) async fn run(call: Call) -> Answered {
             rev.ok_or_else(|| invalid(format!("a revision from 0 to {}", run.rev.0), text))?
         }
     };
-    let tail = RunTail { stream: Stream::new(call), run: id, moves, told, said: 0, resumes: told > 0 };
+    let tail = RunTail { stream: Stream::new(call), run: id, moves, told, said: 0, resumes: told > 0, stirred: true };
     Ok(sent(tail))
 }
 
@@ -134,13 +136,16 @@ impl Tells for RunTail {
             return Ok(None);
         }
         loop {
-            self.moves.look();
-            let text = self.read().await?;
-            if !text.is_empty() {
-                return Ok(Some(text.into()));
+            if self.stirred {
+                self.moves.look();
+                let text = self.read().await?;
+                if !text.is_empty() {
+                    return Ok(Some(text.into()));
+                }
+                self.stirred = false;
             }
             match self.stream.wait(self.moves.moved()).await {
-                Woken::Moved => {}
+                Woken::Moved => self.stirred = true,
                 Woken::Quiet => return Ok(self.stream.alive().await),
                 Woken::Over => return Ok(None),
             }
