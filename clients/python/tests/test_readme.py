@@ -1,4 +1,4 @@
-"""The README, line by line: its test runs, and its quickstart runs against a real server."""
+"""The README, line by line: its test runs, and its quickstart runs as it is written, from the install on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from support import ROOT
 
 BINARY = os.environ.get("ABIDE_BIN")
 BLOCK = re.compile(r"^```python(?: file=(\S+))?\n(.*?)^```$", re.M | re.S)
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.M | re.S)
 
 
 def blocks() -> dict[str, str]:
     """The programs of the README, by their file."""
     return {name or f"block{index}.py": text for index, (name, text) in enumerate(BLOCK.findall((ROOT / "README.md").read_text()))}
+
+
+def commands() -> list[str]:
+    """What the README says to type, in its order."""
+    return [text.strip() for text in SHELL.findall((ROOT / "README.md").read_text())]
 
 
 def until(check: Callable[[], Any], seconds: float = 30) -> Any:
@@ -48,10 +54,10 @@ class Readme(unittest.TestCase):
             process.kill()
             process.wait()
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    def start(self, name: str, *command: str, **environment: str) -> subprocess.Popen[str]:
+        known = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
         with open(self.place / name, "a") as out:
-            process = subprocess.Popen(command, cwd=self.place, stdout=out, stderr=out, text=True, env=environment)
+            process = subprocess.Popen(command, cwd=self.place, stdout=out, stderr=out, text=True, env=known)
         self.processes.append(process)
         return process
 
@@ -71,29 +77,46 @@ class Readme(unittest.TestCase):
 
     @unittest.skipUnless(BINARY, "ABIDE_BIN names no server")
     def test_its_quickstart_survives_a_kill_and_a_person_approves(self) -> None:
+        """AB-19: typed line by line in an empty folder, with a Python that knows nothing of Abide but what the README installs."""
         assert BINARY is not None
-        self.start("server", BINARY, "serve", "--no-auth", "--listen", "127.0.0.1:0")
-        found = until(lambda: re.search(r"http://127\.0\.0\.1:(\d+)", self.said("server")))
-        port = int(found[1])
+        install, serve, work, buy, look, approve = commands()[:6]
+        subprocess.run([sys.executable, "-m", "venv", self.place / ".venv"], check=True)
+        tools = self.place / "tools"
+        tools.mkdir()
+        (tools / "abide").symlink_to(Path(BINARY).resolve())
+        there = {"PATH": f"{self.place / '.venv/bin'}:{tools}:{os.environ['PATH']}", "PYTHONPATH": ""}
+        subprocess.run(install, shell=True, check=True, cwd=ROOT.parent.parent, env={**os.environ, **there}, capture_output=True)
+
+        port = 7411
+
+        def type(name: str, line: str, **more: str) -> subprocess.Popen[str]:
+            # Without a shell in between: what is killed is the program itself.
+            line = line.replace("127.0.0.1:7411", f"127.0.0.1:{port}")
+            return self.start(name, "bash", "-c", f"exec {line}", **there, **more)
+
+        server = type("server", serve)
+        port = int(until(lambda: re.search(r"http://127\.0\.0\.1:(\d+)", self.said("server")))[1])
         self.write(port)
-        worker = self.start("worker", sys.executable, "shop.py")
-        self.start("buy", sys.executable, "buy.py")
+        worker = type("worker", work)
+        type("buy", buy)
         until(lambda: "bank under" in self.said("worker"))
         worker.send_signal(signal.SIGKILL)
         worker.wait()
-        self.start("worker2", sys.executable, "shop.py")
-        url = f"http://127.0.0.1:{port}/v1/namespaces/default/approvals"
+        type("worker2", work)
 
         def asked() -> Any:
-            listed = subprocess.run(["curl", "-s", url], capture_output=True, text=True).stdout
-            return re.search(r"manual_[0-9a-f]{32}\.\d+", listed)
+            (self.place / "asked").unlink(missing_ok=True)
+            self.assertEqual(type("asked", look).wait(), 0)
+            return re.search(r'"boundary": *"([^"]+)"', self.said("asked"))
 
-        boundary = until(asked)
-        yes = ["curl", "-sf", "-H", "Content-Type: application/json", "-d", '{"actor": "ann"}', f"{url}/{boundary[0]}/approve"]
-        self.assertEqual(subprocess.run(yes, capture_output=True).returncode, 0)
+        boundary = until(asked)[1]
+        self.assertEqual(type("approved", approve, BOUNDARY=boundary).wait(), 0, self.said("approved"))
         until(lambda: "mail done" in self.said("buy"))
         self.assertIn("['stock done', 'bank done', 'packing done', 'carrier done', 'mail done']", self.said("buy"))
         self.assertNotIn("stock", self.said("worker2"), "what was done is not done again")
+        self.assertTrue((self.place / ".abide/abide.db").exists(), "what happened is kept in the folder")
+        server.send_signal(signal.SIGINT)
+        self.assertEqual(server.wait(30), 0, self.said("server"))
 
 
 if __name__ == "__main__":
