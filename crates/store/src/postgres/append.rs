@@ -304,7 +304,7 @@ impl<'a> Columns<'a> {
             &self.checksum[row],
             &self.facts[row],
         ];
-        let written = live.execute(ROW, &with).await?;
+        let written = live.execute_awake(ROW, &with).await?;
         Ok(if written == 1 { vec![ShardId(shard as u16)] } else { Vec::new() })
     }
 }

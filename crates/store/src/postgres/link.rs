@@ -2,7 +2,10 @@
 //! async code.
 
 use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use abide_kernel::ShardId;
@@ -19,6 +22,8 @@ use crate::{Fault, FaultKind};
 
 /// A connection that was not used for so long is tried before something depends on it: nobody looks after it meanwhile.
 const UNTRIED_MAX: Duration = Duration::from_secs(1);
+/// How long a thread stays awake for the answer to a short statement.
+const AWAKE: Duration = Duration::from_micros(400);
 const TRYING: Duration = Duration::from_secs(5);
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -137,6 +142,19 @@ fn wait<T: Send>(runtime: &Runtime, work: impl AsyncFnOnce() -> T + Send) -> T {
     })
 }
 
+/// Waits for something that comes soon without falling asleep at first. Others on this runtime have their turns meanwhile.
+async fn awake<T>(work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let began = Instant::now();
+    while began.elapsed() < AWAKE {
+        if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+            return done;
+        }
+        tokio::task::yield_now().await;
+    }
+    work.await
+}
+
 impl Line {
     fn new(settings: Arc<Settings>, role: Role) -> Self {
         Self { settings, role, live: None, used: Instant::now(), heard: Arc::new(Notify::new()) }
@@ -229,6 +247,13 @@ impl Live {
     pub(super) async fn execute(&mut self, sql: &'static str, with: &[Value<'_>]) -> Result<u64, Trouble> {
         let statement = self.prepared(sql).await?;
         Ok(self.client.execute(&statement, with).await?)
+    }
+
+    /// The same, by a thread that stays awake for the answer: falling asleep and being woken takes a good part of the time
+    /// that a single short commit does.
+    pub(super) async fn execute_awake(&mut self, sql: &'static str, with: &[Value<'_>]) -> Result<u64, Trouble> {
+        let statement = self.prepared(sql).await?;
+        Ok(awake(self.client.execute(&statement, with)).await?)
     }
 
     /// A statement that was put together for one use.
