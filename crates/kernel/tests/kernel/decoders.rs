@@ -2,13 +2,13 @@
 //! panic nor hang; what it accepts, it writes down again as it was. Facts that decode fold without a panic, whatever they
 //! say: a journal in a file has no checksum.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::support::act::payload;
+use crate::support::script::Script;
 use abide_kernel::envelope::{DeadEnvelope, Envelope, Message};
 use abide_kernel::limits::PAYLOAD_BYTES_MAX;
 use abide_kernel::{
@@ -18,8 +18,6 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use support::act::payload;
-use support::script::Script;
 
 /// Texts as the kernel writes them.
 struct Written {
@@ -33,7 +31,7 @@ fn written() -> &'static Written {
     static WRITTEN: OnceLock<Written> = OnceLock::new();
     WRITTEN.get_or_init(|| {
         let mut written = Written { facts: Vec::new(), runs: Vec::new(), envelopes: Vec::new() };
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel/transcripts");
         let mut files: Vec<PathBuf> =
             fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path()).collect();
         files.sort();

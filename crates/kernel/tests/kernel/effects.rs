@@ -1,9 +1,9 @@
 //! Effects that need a person's word, effects that are tried again, and who may write what becomes of them.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{completing, flow, next, payload, show};
+use crate::support::{BASE, Crash, Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command, Output};
 use abide_kernel::transition::manual::{Asking, Deciding};
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
@@ -12,8 +12,6 @@ use abide_kernel::{
     Choice, ErrorInfo, Fact, Interrupt, ManualKind, Moment, Outcome, Payload, Policy, Resolution, RunId, Standing,
     Status, review_key,
 };
-use support::act::{completing, flow, next, payload, show};
-use support::{BASE, Crash, Hand, World, check, token};
 
 fn world() -> World {
     let mut world = World::new(1);

@@ -1,7 +1,8 @@
 //! Manual boundaries: one at a time, asked of people, decided once, and remembered.
 
-mod support;
-
+use crate::support::act::{cancel, complete, completing, done, flow, payload, show};
+use crate::support::check::check;
+use crate::support::{BASE, Crash, Hand, World, token};
 use abide_kernel::explain::{Reason, Surroundings, explain};
 use abide_kernel::limits::{MANUAL_EVENTS_MAX, MANUALS_MAX};
 use abide_kernel::shard::{Answer, Command, Output};
@@ -11,9 +12,6 @@ use abide_kernel::{
     BoundaryId, Choice, Decided, Fact, Manual, ManualKind, Moment, OnTimeout, OpState, Outcome, Payload, Refusal,
     RequestId, RunId, Status,
 };
-use support::act::{cancel, complete, completing, done, flow, payload, show};
-use support::check::check;
-use support::{BASE, Crash, Hand, World, token};
 
 const SUSPEND: Outcome = Outcome::Suspend { seen: 0 };
 

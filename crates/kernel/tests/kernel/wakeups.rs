@@ -1,11 +1,9 @@
 //! No wake-up is ever lost: every order of signal, park, commit and crash ends with the run awake.
 
-mod support;
-
+use crate::support::act::{awaiting, complete, done, flow, limited, payload, show, signal};
+use crate::support::{Crash, Hand, World, check};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Outcome, Phase, RequestId, RunId, Status};
-use support::act::{awaiting, complete, done, flow, limited, payload, show, signal};
-use support::{Crash, Hand, World, check};
 
 /// Every order of the given letters.
 fn orders(letters: &[char]) -> Vec<Vec<char>> {

@@ -1,9 +1,11 @@
 //! Every bound answers with a typed refusal before anything is written.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{
+    awaiting, complete, done, flow, keyed, limited, next, payload, signal as send, spawn, start,
+};
+use crate::support::{Hand, World, token};
 use abide_kernel::limits::{
     ANOMALIES_MAX, AWAIT_NAMES_MAX, CHILDREN_MAX, DEDUP_KEYS_MAX, ERROR_BYTES_MAX, INBOX_SIGNALS_MAX, KEY_BYTES_MAX,
     LABELS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, WAITING_COMMANDS_MAX,
@@ -14,8 +16,6 @@ use abide_kernel::transition::signal::{self, Sent};
 use abide_kernel::{
     Concurrency, ErrorInfo, Join, Outcome, Payload, PlannedStep, Refusal, RunId, Signal, StartSpec, Status, Str,
 };
-use support::act::{awaiting, complete, done, flow, keyed, limited, next, payload, signal as send, spawn, start};
-use support::{Hand, World, token};
 
 fn world() -> World {
     let mut world = World::new(1);

@@ -1,12 +1,10 @@
 //! Children and joins: every child counts once, however often word of it comes, wherever it and its parent are.
 
-mod support;
-
+use crate::support::act::{awaiting, cancel, complete, done, flow, keyed, limited, payload, show, spawn};
+use crate::support::{Crash, Hand, World, check};
 use abide_kernel::envelope::{Envelope, Message};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{ChildEnded, Concurrency, Fact, Phase, RunId, StartSpec, Status, WaitKind};
-use support::act::{awaiting, cancel, complete, done, flow, keyed, limited, payload, show, spawn};
-use support::{Crash, Hand, World, check};
 
 fn world(shards: u16) -> World {
     let mut world = World::new(shards);

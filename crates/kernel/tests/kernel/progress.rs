@@ -1,13 +1,11 @@
 //! Progress: what a step says of itself is shown at once, costs no row of its own, and rides with the next one.
 
-mod support;
-
+use crate::support::act::{complete, done, flow, next, payload, show};
+use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::limits::{PROGRESS_BYTES_MAX, PROGRESS_EVENTS_MAX, PROGRESS_NAMES_MAX};
 use abide_kernel::shard::{Answer, Command, Output};
 use abide_kernel::transition::progress::Progressing;
 use abide_kernel::{ClaimId, Progress, RunId};
-use support::act::{complete, done, flow, next, payload, show};
-use support::{Crash, Hand, World, check, token};
 
 fn world() -> World {
     let mut world = World::new(1);

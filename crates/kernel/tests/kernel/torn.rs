@@ -1,10 +1,10 @@
 //! Torn states, made by hand: one batch makes them impossible, so they come only from an import or a repaired journal.
 //! What a run still owes is derived from its facts and paid in order.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{complete, done, flow, next, spawn};
+use crate::support::{BASE, Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::claim::{self, Definition};
 use abide_kernel::transition::complete::{self, Completing};
@@ -13,8 +13,6 @@ use abide_kernel::{
     Claimant, Consume, Fact, Facts, Fingerprint, Outcome, Phase, PlannedStep, Refusal, Row, Run, RunId, StartSpec,
     Status,
 };
-use support::act::{complete, done, flow, next, spawn};
-use support::{BASE, Hand, World, check, token};
 
 /// A journal cut short: the world's rows of `run` with `kind` taken out of its last row, adopted by a new world.
 fn torn(world: &World, run: RunId, kinds: &[&str]) -> (World, Vec<Row>) {
@@ -30,7 +28,7 @@ fn torn(world: &World, run: RunId, kinds: &[&str]) -> (World, Vec<Row>) {
     let mut other = World::new(1);
     other.join(Hand::new("w1", &["flow"]));
     other.disks[0].rows = rows.clone();
-    other.crash(support::Crash::BeforeAppend);
+    other.crash(crate::support::Crash::BeforeAppend);
     (other, rows)
 }
 
@@ -203,7 +201,7 @@ fn a_lease_ends_at_its_instant() {
     let completing = Completing {
         claim: 1,
         token: token("w1"),
-        outcome: Arc::new(Outcome::Done { result: support::act::payload("{}") }),
+        outcome: Arc::new(Outcome::Done { result: crate::support::act::payload("{}") }),
         consume: Consume::Presented,
         error: None,
         compact_after: None,

@@ -1,9 +1,11 @@
 //! What a run is folded to: everything a resume needs, in one versioned form; and what an envelope carries.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{
+    awaiting, cancel, complete, completing, done, flow, keyed, limited, next, payload, show, signal, spawn, start,
+};
+use crate::support::{BASE, Crash, Hand, World, check, fold_of};
 use abide_kernel::envelope::{Envelope, Message};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::start::{RejectReason, StartAnswer};
@@ -11,10 +13,6 @@ use abide_kernel::{
     ErrorInfo, FORMAT, Fact, OnConflict, Outcome, Payload, Phase, RUN_FORMAT, RequestId, Run, RunId, StartSpec, Status,
     WaitKind,
 };
-use support::act::{
-    awaiting, cancel, complete, completing, done, flow, keyed, limited, next, payload, show, signal, spawn, start,
-};
-use support::{BASE, Crash, Hand, World, check, fold_of};
 
 fn world(shards: u16) -> World {
     let mut world = World::new(shards);
@@ -237,7 +235,7 @@ fn a_failure_without_policy_ends_the_run() {
         run,
         failing: Box::new(abide_kernel::transition::fail::Failing {
             claim: world.dispatches[&run].claim.number,
-            token: support::token("w1"),
+            token: crate::support::token("w1"),
             error: Arc::new(ErrorInfo::retryable("panic", "the handler raised")),
             retry,
             seed: 3,
@@ -384,10 +382,10 @@ fn a_dispatch_is_a_work_item() {
     assert_eq!((&*item.step, item.state.text()), ("begin", "{}"));
     assert_eq!((item.claim.number, item.lease_until), (1, BASE.after(1_000)));
     world.tick(100);
-    let beat = Command::Heartbeat { claim: item.claim, token: support::token("w1") };
+    let beat = Command::Heartbeat { claim: item.claim, token: crate::support::token("w1") };
     assert_eq!(world.ask(beat), Answer::Extended { lease_until: BASE.after(1_100) });
     let claimant = show(&mut world, run).cursors[0].claimant.clone().expect("a claimant");
-    assert_eq!((&*claimant.owner, claimant.token), ("w1", support::token("w1")));
+    assert_eq!((&*claimant.owner, claimant.token), ("w1", crate::support::token("w1")));
     assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { rev, .. } if rev.0 == 3));
 }
 

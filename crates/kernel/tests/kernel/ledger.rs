@@ -1,9 +1,9 @@
 //! The ledger: effects and waits of a step, begun and ended by facts.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{completing, flow, payload, show, signal};
+use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command, Output};
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
 use abide_kernel::transition::resolve::Resolving;
@@ -11,8 +11,6 @@ use abide_kernel::{
     ErrorInfo, Moment, OpKind, OpState, Outcome, Payload, Policy, Refusal, Resolution, RunId, Standing, Status,
     Timestamp,
 };
-use support::act::{completing, flow, payload, show, signal};
-use support::{Crash, Hand, World, check, token};
 
 fn world() -> World {
     let mut world = World::new(1);

@@ -1,14 +1,12 @@
 //! Waits that the code gives up: what was sent to them is not lost, keeps its order, and nothing wakes the run for them.
 
-mod support;
-
+use crate::support::act::{completing, flow, payload, show};
+use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::limits::INBOX_SIGNALS_MAX;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
 use abide_kernel::transition::signal::Sent;
 use abide_kernel::{Moment, OpKind, OpState, Outcome, Payload, RunId, Status};
-use support::act::{completing, flow, payload, show};
-use support::{Crash, Hand, World, check, token};
 
 fn claimed() -> (World, RunId) {
     let mut world = World::new(1);
