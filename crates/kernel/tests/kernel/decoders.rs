@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::support::act::payload;
+use crate::support::random::config;
 use crate::support::script::Script;
 use abide_kernel::envelope::{DeadEnvelope, Envelope, Message};
 use abide_kernel::limits::PAYLOAD_BYTES_MAX;
@@ -15,7 +16,6 @@ use abide_kernel::{
     Facts, LetterId, Outcome, Payload, RequestId, Rev, Row, Run, RunId, Seq, ShardId, StartSpec, Status, Timestamp,
 };
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -146,16 +146,6 @@ fn look(run: &Run) {
     let _ = (run.check(), run.status(), run.next_due(), run.occupies_key(), run.journal_rows());
 }
 
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases: std::env::var("RANDOM_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases),
-        rng_seed: RngSeed::Fixed(std::env::var("RANDOM_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(31)),
-        failure_persistence: None,
-        max_shrink_iters: 3_000,
-        ..ProptestConfig::default()
-    }
-}
-
 #[test]
 fn everything_written_is_read_as_it_was() {
     let Written { facts, runs, envelopes } = written();
@@ -183,7 +173,7 @@ fn deep_and_long_documents_are_refused_or_carried() {
 }
 
 proptest! {
-    #![proptest_config(config(4_000))]
+    #![proptest_config(config(4_000, 31))]
 
     #[test]
     fn changed_facts_decode_and_fold_or_are_refused(

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::support::random::config;
 use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command, Output, Ticket};
 use abide_kernel::transition::child::StartingChild;
@@ -15,7 +16,6 @@ use abide_kernel::{
     RetryPolicy, Run, RunId, StartSpec, StatusSet, Timestamp, TokenHash, UniqueKey,
 };
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -463,18 +463,8 @@ fn play(shards: u16, ops: &[Op]) {
     play.finish();
 }
 
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases: std::env::var("RANDOM_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases),
-        rng_seed: RngSeed::Fixed(std::env::var("RANDOM_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(17)),
-        failure_persistence: None,
-        max_shrink_iters: 3_000,
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config(60))]
+    #![proptest_config(config(60, 17))]
 
     /// SQ-11, SE-33, GD-29, GD-61: whatever happens in whatever order, memory is the fold of the log.
     #[test]

@@ -3,6 +3,7 @@
 
 pub mod act;
 pub mod check;
+pub mod random;
 pub mod script;
 pub mod text;
 
