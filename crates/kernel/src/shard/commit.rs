@@ -32,12 +32,6 @@ impl Shard {
         !self.batch.is_empty()
     }
 
-    /// The last position that was sealed.
-    #[must_use]
-    pub fn sealed(&self) -> Seq {
-        self.sealed
-    }
-
     /// The first sealed batch that was not durable yet, and its envelopes, are durable.
     pub fn durable(&mut self, now: Timestamp, batch: Batch) {
         self.advance(now);

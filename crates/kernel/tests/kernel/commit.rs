@@ -1,13 +1,13 @@
 //! What leaves, and when: nothing before the batch it was decided in is durable, and every caller is told once.
 
-mod support;
-
+use crate::support::act::{
+    awaiting, cancel, complete, done, flow, keyed, limited, next, show, signal, sleeping, start,
+};
+use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command, Load, Loaded, Output};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::start::StartAnswer;
 use abide_kernel::{Refusal, RunId, StartSpec, Status};
-use support::act::{awaiting, cancel, complete, done, flow, keyed, limited, next, show, signal, sleeping, start};
-use support::{Crash, Hand, World, check, token};
 
 fn world(shards: u16) -> World {
     let mut world = World::new(shards);
@@ -365,9 +365,9 @@ fn time_never_runs_backwards() {
     let run = world.start(flow());
     world.claim("w1", 1);
     let last = world.disks[0].rows.last().expect("a row").at;
-    world.now = support::BASE;
+    world.now = crate::support::BASE;
     world.crash(Crash::BeforeAppend);
-    world.now = support::BASE.after(1);
+    world.now = crate::support::BASE.after(1);
     let answer = world.ask(complete(&world, run, next("pay")));
     assert!(matches!(answer, Answer::Recorded { .. }), "{answer:?}");
     assert!(world.disks[0].rows.last().expect("a row").at >= last);

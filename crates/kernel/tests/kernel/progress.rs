@@ -1,13 +1,11 @@
 //! Progress: what a step says of itself is shown at once, costs no row of its own, and rides with the next one.
 
-mod support;
-
-use abide_kernel::limits::{PROGRESS_BYTES_MAX, PROGRESS_EVENTS_MAX, PROGRESS_NAMES_MAX};
+use crate::support::act::{complete, done, flow, next, payload, show};
+use crate::support::{Crash, Hand, World, check, token};
+use abide_kernel::limits::{NAME_BYTES_MAX, PROGRESS_BYTES_MAX, PROGRESS_EVENTS_MAX, PROGRESS_NAMES_MAX};
 use abide_kernel::shard::{Answer, Command, Output};
 use abide_kernel::transition::progress::Progressing;
-use abide_kernel::{ClaimId, Progress, RunId};
-use support::act::{complete, done, flow, next, payload, show};
-use support::{Crash, Hand, World, check, token};
+use abide_kernel::{ClaimId, Progress, Refusal, RunId};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -159,4 +157,25 @@ fn only_the_holder_of_the_claim_is_heard() {
     refused(&say_under(&mut world, claim, "w1", "rows", "1"), "run_over");
     assert_eq!(progress(&mut world, run).latest.len(), PROGRESS_NAMES_MAX);
     check::check(&world);
+}
+
+/// What is just within bounds is taken, and what is not is told with what was found.
+#[test]
+fn the_bounds_of_a_progress_are_exact() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    said(&say(&mut world, run, &"n".repeat(NAME_BYTES_MAX), "1"));
+    said(&say(&mut world, run, "rows", &format!("\"{}\"", "x".repeat(PROGRESS_BYTES_MAX - 2))));
+    let Answer::Refused(Refusal::Invalid { found, .. }) = say(&mut world, run, &"n".repeat(NAME_BYTES_MAX + 1), "1")
+    else {
+        panic!("a name that is too long")
+    };
+    assert_eq!(found, "n".repeat(80), "enough of it to know it by");
+    for number in 2..PROGRESS_NAMES_MAX {
+        said(&say(&mut world, run, &format!("n{number}"), "1"));
+    }
+    let Answer::Refused(Refusal::TooLarge { limit, found, .. }) = say(&mut world, run, "one more", "1") else {
+        panic!("a name too many")
+    };
+    assert_eq!((limit, found), (PROGRESS_NAMES_MAX as u64, PROGRESS_NAMES_MAX as u64 + 1));
 }

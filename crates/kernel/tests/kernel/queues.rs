@@ -1,11 +1,9 @@
 //! Where what waits is kept: what can be done now, what is due later, and what was set aside.
 
-mod support;
-
+use crate::support::act::{awaiting, complete, flow, show, signal, sleeping};
+use crate::support::{Hand, World};
 use abide_kernel::shard::{Command, Record};
 use abide_kernel::{RunId, Status};
-use support::act::{awaiting, complete, flow, show, signal, sleeping};
-use support::{Hand, World};
 
 /// In which of the three a run stands, by its index row.
 fn stands(record: &Record) -> [bool; 3] {

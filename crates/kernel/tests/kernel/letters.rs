@@ -1,15 +1,13 @@
 //! Dead letters: envelopes that were set aside come back, or are given up, once, in one batch with what follows.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::act::{awaiting, complete, flow, show};
+use crate::support::{Crash, Hand, World};
 use abide_kernel::envelope::{DeadEnvelope, Envelope, Message};
 use abide_kernel::shard::{Answer, Batch, Command, Loaded, Settling};
 use abide_kernel::{ErrorInfo, LetterId, Refusal, RunId, ShardId, Status};
-use support::act::{awaiting, complete, flow, show};
-use support::{Crash, Hand, World};
 
 /// A run that waits, and a dead letter that would end it: its record could not be read when the envelope came.
 fn world_with_letter() -> (World, RunId, LetterId) {

@@ -1,19 +1,19 @@
 //! Effects that need a person's word, effects that are tried again, and who may write what becomes of them.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{completing, flow, next, payload, show};
+use crate::support::{BASE, Crash, Hand, World, check, token};
+use abide_kernel::limits::OPS_MAX;
 use abide_kernel::shard::{Answer, Command, Output};
+use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::manual::{Asking, Deciding};
-use abide_kernel::transition::record::{Entry, Recording, Wanted};
+use abide_kernel::transition::record::{self, Entry, Recording, Wanted};
 use abide_kernel::transition::resolve::Resolving;
 use abide_kernel::{
-    Choice, ErrorInfo, Fact, Interrupt, ManualKind, Moment, Outcome, Payload, Policy, Resolution, RunId, Standing,
-    Status, review_key,
+    Choice, ErrorInfo, Fact, Interrupt, ManualKind, Moment, Outcome, Payload, Phase, Policy, Refusal, Resolution,
+    RetryPolicy, RunId, Standing, Status, review_key,
 };
-use support::act::{completing, flow, next, payload, show};
-use support::{BASE, Crash, Hand, World, check, token};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -262,4 +262,167 @@ fn the_mirror_is_no_lock() {
     assert_eq!(show(&mut world, run).effect_view(1).and_then(|view| view.value), Some(payload("2")));
     assert_eq!(facts(&world)[..before.len()], before, "what was written stays as it was");
     check::check(&world);
+}
+
+/// An entry that was begun is the one that is meant: begun again under its claim it is nothing new, and under another policy
+/// or key it is something else.
+#[test]
+fn an_effect_is_begun_as_it_is_recorded() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    let wire = intend(1, "wire", Wanted::Effect(Policy::UnsafeOnce));
+    recorded(&record(&mut world, run, vec![wire.clone()]));
+    let again = record(&mut world, run, vec![wire]);
+    assert!(matches!(again, Answer::Recorded { duplicate: true, .. }), "{again:?}");
+    refused(&record(&mut world, run, vec![intend(1, "wire", Wanted::Effect(Policy::Idempotent))]), "invalid");
+    refused(&record(&mut world, run, vec![intend(1, "mail", Wanted::Effect(Policy::UnsafeOnce))]), "invalid");
+    refused(&record(&mut world, run, vec![Entry::Withdraw { op: 1 }]), "invalid");
+}
+
+/// Several effects begin in one row: each is tried again, ended or withdrawn by its own rules.
+#[test]
+fn effects_of_one_row_keep_apart() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    let entries = vec![
+        intend(1, "fetch", Wanted::Effect(Policy::Idempotent)),
+        intend(2, "wire", Wanted::Effect(Policy::UnsafeOnce)),
+        intend(3, "sleep", Wanted::Timer(Moment::In(50))),
+        again(1, 5),
+        Entry::Withdraw { op: 3 },
+    ];
+    recorded(&record(&mut world, run, entries));
+    let shown = show(&mut world, run);
+    assert_eq!(shown.effects().map(|effect| effect.failures).collect::<Vec<u32>>(), [1, 0]);
+    assert_eq!(shown.open, [1, 2]);
+    check::check(&world);
+}
+
+/// An effect ended when its worker says, but not later than the row that says so; a fact names only a time of its own.
+#[test]
+fn an_effect_ends_no_later_than_its_row() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    world.tick(10);
+    for (op, ms, kept) in [(1, 3, Some(BASE.after(3))), (2, 10, None), (3, 99, None)] {
+        let begin = intend(op, &format!("e{op}"), Wanted::Effect(Policy::Idempotent));
+        let end = Entry::End { op, outcome: Ok(payload("5")), at: BASE.after(ms) };
+        recorded(&record(&mut world, run, vec![begin, end]));
+        let Some(Fact::Resulted(resulted)) = world.disks[0].rows.last().and_then(|row| row.facts.last()) else {
+            panic!("expected the end of an effect");
+        };
+        assert_eq!(resulted.at, kept, "entry {op}");
+        let when = show(&mut world, run).op(op).and_then(|entry| entry.state.when()).expect("it ended");
+        assert_eq!(when.at, kept.unwrap_or(world.now), "entry {op}");
+    }
+    let at = world.now;
+    recorded(&record(&mut world, run, vec![intend(4, "patch", Wanted::Patch { at })]));
+    let row = world.disks[0].rows.last().expect("a row");
+    assert!(matches!(row.facts.last(), Some(Fact::Resulted(resulted)) if resulted.at.is_none()));
+}
+
+/// JI-22: an approval is for the visit of the step in which it was asked for.
+#[test]
+fn an_approval_ends_with_its_step() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    recorded(&record(&mut world, run, vec![review(1)]));
+    recorded(&decide(&mut world, run, 1, Choice::Approve));
+    recorded(&returns(&mut world, run, next("two"), Vec::new()));
+    assert_eq!(world.claim("w1", 1), 1);
+    refused(&record(&mut world, run, vec![reviewed(2, "charge", 1)]), "not_approved");
+}
+
+fn failing(world: &World, run: RunId, entries: Vec<Entry>, reopen: Vec<u32>) -> Command {
+    let failing = Failing {
+        claim: world.dispatches[&run].claim.number,
+        token: token("w1"),
+        error: down(),
+        retry: Some(RetryPolicy::exponential(5)),
+        seed: 1,
+        entries,
+        reopen,
+        set_aside: false,
+    };
+    Command::Fail { run, failing: Box::new(failing) }
+}
+
+/// D20: a step that fails by its effects takes them up again with its retry: those whose errors may be cured and that may
+/// be repeated, whether they failed in this row or before.
+#[test]
+fn a_retry_begins_the_effects_again_that_failed_it() {
+    let terminal = Arc::new(ErrorInfo::terminal("no", "x"));
+    let cases = [
+        (Policy::Idempotent, Err(down()), Standing::NotStarted),
+        (Policy::Idempotent, Err(terminal), Standing::Failed),
+        (Policy::Idempotent, Ok(payload("5")), Standing::Committed),
+        (Policy::UnsafeOnce, Err(down()), Standing::Failed),
+    ];
+    for (policy, outcome, standing) in cases {
+        for earlier in [true, false] {
+            let mut world = world();
+            let run = claimed(&mut world);
+            // Beside another effect that succeeds, and is left alone.
+            let other = vec![
+                intend(1, "other", Wanted::Effect(Policy::Idempotent)),
+                Entry::End { op: 1, outcome: Ok(payload("1")), at: world.now },
+            ];
+            let mut entries = vec![
+                intend(2, "fetch", Wanted::Effect(policy)),
+                Entry::End { op: 2, outcome: outcome.clone(), at: world.now },
+            ];
+            if earlier {
+                entries.splice(0..0, other);
+                recorded(&record(&mut world, run, std::mem::take(&mut entries)));
+            } else {
+                entries.splice(0..0, other);
+            }
+            let command = failing(&world, run, entries, vec![2]);
+            recorded(&world.ask(command));
+            let shown = show(&mut world, run);
+            let found = (shown.standing(1), shown.standing(2));
+            assert_eq!(found, (Some(Standing::Committed), Some(standing)), "{policy} {outcome:?} earlier: {earlier}");
+            check::check(&world);
+        }
+    }
+}
+
+/// What an attempt wrote and nobody can record would be written again by the next: the attempt is set aside, and says why.
+#[test]
+fn an_attempt_that_cannot_be_recorded_is_set_aside() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    let unfit = vec![intend(1, "", Wanted::Effect(Policy::Pure))];
+    let command = failing(&world, run, unfit, Vec::new());
+    refused(&world.ask(command), "invalid");
+    let shown = show(&mut world, run);
+    assert_eq!(shown.status(), Status::DeadLettered);
+    let Phase::DeadLettered(letter) = &shown.cursors[0].phase else { panic!("it was set aside") };
+    assert!(letter.reason.message.contains("cannot be recorded"), "{}", letter.reason);
+    // Whoever does not hold the attempt sets nothing aside, and what can be recorded is refused for another reason.
+    let run = claimed(&mut world);
+    let Command::Fail { mut failing, .. } =
+        failing(&world, run, vec![intend(1, "", Wanted::Effect(Policy::Pure))], Vec::new())
+    else {
+        panic!("a failure")
+    };
+    failing.claim = 9;
+    refused(&world.ask(Command::Fail { run, failing }), "stale_claim");
+    assert_eq!(show(&mut world, run).status(), Status::Executing);
+    check::check(&world);
+}
+
+/// A ledger holds so many entries, whether they come in one row or in several, and says so.
+#[test]
+fn a_ledger_has_a_bound() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    let mark = |op: u32| intend(op, "mark", Wanted::Patch { at: BASE });
+    recorded(&record(&mut world, run, vec![mark(1), mark(2)]));
+    let most = OPS_MAX as u32;
+    let recording = |last: u32| *recording(&world, run, (3..=last).map(mark).collect());
+    let state = world.folded(run).expect("a run");
+    assert!(record::decide(&state, &recording(most), world.now).is_ok());
+    let busy = record::decide(&state, &recording(most + 1), world.now).expect_err("one too many");
+    assert_eq!(busy, Refusal::Busy { what: "the run's ledger".into(), limit: OPS_MAX as u64 });
 }

@@ -1,21 +1,23 @@
 //! Every bound answers with a typed refusal before anything is written.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{
+    awaiting, complete, done, flow, keyed, limited, next, payload, signal as send, spawn, start,
+};
+use crate::support::{Hand, World, token};
 use abide_kernel::limits::{
     ANOMALIES_MAX, AWAIT_NAMES_MAX, CHILDREN_MAX, DEDUP_KEYS_MAX, ERROR_BYTES_MAX, INBOX_SIGNALS_MAX, KEY_BYTES_MAX,
     LABELS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, WAITING_COMMANDS_MAX,
 };
 use abide_kernel::shard::{Answer, Command};
+use abide_kernel::transition::anomaly;
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::signal::{self, Sent};
 use abide_kernel::{
-    Concurrency, ErrorInfo, Join, Outcome, Payload, PlannedStep, Refusal, RunId, Signal, StartSpec, Status, Str,
+    Concurrency, ErrorInfo, Fact, Join, Meta, Outcome, Payload, PlannedStep, Refusal, RunId, Seq, Signal, StartSpec,
+    Status, Str,
 };
-use support::act::{awaiting, complete, done, flow, keyed, limited, next, payload, signal as send, spawn, start};
-use support::{Hand, World, token};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -218,4 +220,32 @@ fn a_start_for_another_shard_is_refused() {
     other.submit(world.now, abide_kernel::shard::Ticket(1), start(request, flow()));
     assert_eq!(other.gathered(), 0);
     assert_eq!(other.take_outputs().len(), 1);
+}
+
+/// D33: every refusal that contradicts the facts is an anomaly of its own kind, and every other is an answer only. A fold
+/// keeps no more of them than a decision does.
+#[test]
+fn a_contradiction_is_an_anomaly_of_its_kind() {
+    let mut world = world();
+    let id = world.start(flow());
+    let mut run = world.folded(id).expect("a run");
+    let cases = [
+        (Refusal::AttemptNotVisible { visible_at: world.now }, Some("attempt_not_visible")),
+        (Refusal::ActiveClaim { claim: 1, lease_until: world.now }, Some("active_claim")),
+        (Refusal::ResultNotCompleted { claim: 1 }, Some("result_not_completed")),
+        (Refusal::Cancelling { run: id }, None),
+    ];
+    for (refusal, kind) in cases {
+        let fact = anomaly::of_refusal(&run, &refusal);
+        let found = fact.as_ref().map(|fact| match fact {
+            Fact::Anomaly(anomaly) => (&*anomaly.kind, &*anomaly.detail),
+            other => panic!("expected an anomaly, found {other:?}"),
+        });
+        assert_eq!(found, kind.map(|kind| (kind, refusal.to_string())).as_ref().map(|(kind, text)| (*kind, &**text)));
+    }
+    let fact = anomaly::fact(&run, "strange", "x").expect("room");
+    for _ in 0..=ANOMALIES_MAX {
+        run.apply(&fact, Meta { seq: Seq(9), at: world.now });
+    }
+    assert_eq!(run.anomalies.len(), ANOMALIES_MAX);
 }

@@ -1,11 +1,9 @@
 //! Long lines of waiting attempts: their front is in memory, the rest comes back in order.
 
-mod support;
-
+use crate::support::act::{cancel, complete, done, flow, limited};
+use crate::support::{Crash, Hand, World};
 use abide_kernel::shard::{Command, Output};
 use abide_kernel::{Outcome, Payload, RunId, StartSpec, Timestamp};
-use support::act::{cancel, complete, done, flow, limited};
-use support::{Crash, Hand, World};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -118,7 +116,7 @@ fn orphans_do_not_stand_in_the_way_of_new_runs() {
         finish(&mut world, *run, Outcome::Next { step: "next".into(), state: Payload::null() });
     }
     world.flush();
-    world.hands[0].definitions = vec![support::definition("flow@1#8")];
+    world.hands[0].definitions = vec![crate::support::definition("flow@1#8")];
     world.crash(Crash::BeforeAppend);
     let new = backlog(&mut world, [flow()]);
     assert_eq!(drain(&mut world), new);

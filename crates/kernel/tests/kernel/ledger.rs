@@ -1,9 +1,9 @@
 //! The ledger: effects and waits of a step, begun and ended by facts.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{completing, flow, payload, show, signal};
+use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command, Output};
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
 use abide_kernel::transition::resolve::Resolving;
@@ -11,8 +11,6 @@ use abide_kernel::{
     ErrorInfo, Moment, OpKind, OpState, Outcome, Payload, Policy, Refusal, Resolution, RunId, Standing, Status,
     Timestamp,
 };
-use support::act::{completing, flow, payload, show, signal};
-use support::{Crash, Hand, World, check, token};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -285,4 +283,53 @@ fn what_the_ledger_cannot_hold_is_refused() {
     let unknown = ended(&world, 4, "1");
     refused(&record(&mut world, run, vec![unknown]), "invalid");
     assert!(show(&mut world, run).ops.is_empty(), "nothing was written");
+}
+
+/// A resolution is of the effect that is named, ends it for good, and leaves the other entries alone.
+#[test]
+fn a_resolution_ends_one_entry() {
+    let how = [
+        Resolution::Value(payload("5")),
+        Resolution::Failed(Arc::new(ErrorInfo::terminal("no", "x"))),
+        Resolution::Compensated,
+    ];
+    for (how, standing) in how.into_iter().zip([Standing::Committed, Standing::Failed, Standing::Compensated]) {
+        let mut world = world();
+        let run = claimed(&mut world);
+        let entries = vec![
+            intend(1, "charge", Wanted::Effect(Policy::UnsafeOnce)),
+            intend(2, "mail", Wanted::Effect(Policy::UnsafeOnce)),
+            intend(3, "sleep", Wanted::Timer(Moment::In(1_000_000))),
+        ];
+        recorded(&record(&mut world, run, entries));
+        lose_worker(&mut world);
+        recorded(&suspend(&mut world, run, 0, vec![]));
+        let resolving = Box::new(resolving(&mut world, how, None));
+        recorded(&world.ask(Command::Resolve { run, resolving }));
+        let shown = show(&mut world, run);
+        assert_eq!((shown.standing(1), shown.standing(2)), (Some(standing), Some(Standing::InDoubt)));
+        assert_eq!((&shown.open[..], shown.ops_ended), (&[2, 3][..], 1), "the others stay open");
+        assert_eq!(shown.op(1).and_then(|op| op.state.when()).map(|when| (when.ended, when.seen)), Some((1, 0)));
+        assert_eq!(world.claim("w1", 1), 1, "whoever waits for it wakes");
+        // What has ended and was not seen keeps the step from parking.
+        recorded(&suspend(&mut world, run, 0, vec![]));
+        assert_eq!(world.claim("w1", 1), 1);
+        recorded(&suspend(&mut world, run, 1, vec![]));
+        assert_eq!(world.claim("w1", 1), 0);
+        check::check(&world);
+    }
+}
+
+/// Every park has a token of its own, so that what was meant for an earlier one is stale.
+#[test]
+fn every_park_has_its_own_token() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    recorded(&suspend(&mut world, run, 0, vec![intend(1, "sleep", Wanted::Timer(Moment::In(50)))]));
+    assert_eq!(show(&mut world, run).tokens, 1);
+    world.tick(50);
+    assert_eq!(world.claim("w1", 1), 1);
+    recorded(&suspend(&mut world, run, 1, vec![intend(2, "again", Wanted::Timer(Moment::In(50)))]));
+    assert_eq!(show(&mut world, run).tokens, 2);
+    refused(&world.ask(Command::Wake { run, token: 1 }), "stale_token");
 }

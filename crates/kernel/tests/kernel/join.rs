@@ -1,12 +1,15 @@
 //! Children and joins: every child counts once, however often word of it comes, wherever it and its parent are.
 
-mod support;
-
+use crate::support::act::{awaiting, cancel, complete, completing, done, flow, keyed, limited, payload, show, spawn};
+use crate::support::{Crash, Hand, World, check};
 use abide_kernel::envelope::{Envelope, Message};
+use abide_kernel::limits::CHILDREN_MAX;
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{ChildEnded, Concurrency, Fact, Phase, RunId, StartSpec, Status, WaitKind};
-use support::act::{awaiting, cancel, complete, done, flow, keyed, limited, payload, show, spawn};
-use support::{Crash, Hand, World, check};
+use abide_kernel::transition::{child, complete};
+use abide_kernel::{
+    ChildAnswer, ChildAnswered, ChildEnd, ChildEnded, Concurrency, ErrorInfo, Fact, Meta, Outcome, Phase, RunId, Seq,
+    StartSpec, Status, TraceContext, WaitKind,
+};
 
 fn world(shards: u16) -> World {
     let mut world = World::new(shards);
@@ -166,12 +169,12 @@ fn the_joined_step_sees_its_children_every_time() {
     world.ask(complete(&world, parent, spawn(vec![flow()])));
     let child = children(&world, parent)[0];
     world.claim("w1", 1);
-    world.ask(complete(&world, child, abide_kernel::Outcome::Done { result: payload(r#"{"n":7}"#) }));
+    world.ask(complete(&world, child, Outcome::Done { result: payload(r#"{"n":7}"#) }));
     for attempt in 0..2 {
         world.claim("w1", 1);
         let seen = world.dispatches[&parent].clone();
         assert_eq!(seen.reclaims, attempt);
-        let Some(abide_kernel::ChildEnd::Ended { status, state, result, error }) = &seen.children[0].end else {
+        let Some(ChildEnd::Ended { status, state, result, error }) = &seen.children[0].end else {
             panic!("it ended");
         };
         assert_eq!((*status, state.text()), (Status::Done, "{}"));
@@ -328,4 +331,70 @@ fn envelopes_are_consumed_in_order_and_once() {
     world.crash(Crash::BeforeAppend);
     assert_eq!(consumed(&mut world, 2), (false, 2), "the cursor is durable");
     assert_eq!(consumed(&mut world, 3), (true, 3));
+}
+
+/// A child belongs to its parent's tenant and trace, whatever its spec says, knows which attempt began it, and is admitted
+/// by its own shard unless it has a key that lives elsewhere. Its end brings its error along.
+#[test]
+fn a_child_knows_where_it_comes_from() {
+    let mut world = world(4);
+    let parent = world.start(StartSpec { namespace: "acme".into(), ..flow() });
+    assert_eq!(world.claim("w1", 1), 1);
+    world.tick(1_000);
+    assert_eq!(world.claim("w1", 1), 1, "the worker was lost once");
+    let command = complete(&world, parent, spawn(vec![flow(), elsewhere(&world, parent)]));
+    world.ask(command);
+    let links = world.folded(parent).expect("a run").children;
+    assert!(links.iter().all(|child| child.admission.is_none()), "none of them has a key");
+    for link in &links {
+        let child = world.folded(link.id).expect("a child").started.clone();
+        assert_eq!(&*child.spec.namespace, "acme");
+        let started = &world.folded(parent).expect("a run").started;
+        assert_eq!(child.spec.trace, Some(TraceContext::of_run(parent, started)));
+        let from = child.parent.as_ref().expect("a parent");
+        assert_eq!((from.run, &*from.step, from.attempt), (parent, "begin", 1));
+    }
+    while world.claim("w1", 1) > 0 {}
+    let command = complete(&world, links[0].id, Outcome::Stop { error: ErrorInfo::terminal("broken", "x") });
+    world.ask(command);
+    let end = show(&mut world, parent).children[0].end.clone();
+    let Some(ChildEnd::Ended { error: Some(error), .. }) = end else { panic!("expected its error, found {end:?}") };
+    assert_eq!(&*error.code, "broken");
+}
+
+/// SQ-54: word that a child was not inserted counts once, and only for a child that was asked for.
+#[test]
+fn an_answer_counts_for_the_child_it_is_about() {
+    let mut world = world(1);
+    let parent = world.start(flow());
+    world.claim("w1", 1);
+    world.ask(complete(&world, parent, spawn(vec![flow()])));
+    let mut run = world.folded(parent).expect("a run");
+    let answered = |child: RunId| ChildAnswered { child, answer: ChildAnswer::Rejected("no".into()) };
+    assert!(child::decide_answered(&run, answered(RunId(1))).is_empty(), "nobody asked for that one");
+    let only = run.children[0].id;
+    let transition = child::decide_answered(&run, answered(only));
+    assert_eq!(transition.facts.iter().map(Fact::kind).collect::<Vec<_>>(), ["child_answered", "woken", "scheduled"]);
+    for fact in &transition.facts {
+        run.apply(fact, Meta { seq: Seq(9), at: world.now });
+    }
+    assert!(child::decide_answered(&run, answered(only)).is_empty(), "that was known");
+}
+
+/// A run may have so many children, over all its steps.
+#[test]
+fn children_are_bounded() {
+    let mut world = world(1);
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    world.ask(complete(&world, run, spawn(vec![flow()])));
+    while world.claim("w1", 1) > 0 {}
+    let child = children(&world, run)[0];
+    world.ask(complete(&world, child, done()));
+    assert_eq!(world.claim("w1", 1), 1);
+    let state = world.folded(run).expect("a run");
+    let spawning = |count: usize| completing(&world, run, spawn(vec![flow(); count]));
+    assert!(complete::decide(&state, &spawning(CHILDREN_MAX - 1), world.now).is_ok());
+    let found = complete::decide(&state, &spawning(CHILDREN_MAX), world.now).expect_err("one too many");
+    assert_eq!(found.code(), "too_large");
 }

@@ -1,17 +1,15 @@
 //! Random questions, waits, answers and crashes: whoever asked is answered, once, and no wait sleeps beside what it waits for.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::act::{completing, flow, payload, show};
+use crate::support::random::config;
+use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command, Output, Ticket, Told};
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
 use abide_kernel::transition::update::Requesting;
 use abide_kernel::{OpId, OpKind, OpState, Outcome, Phase, Reply, RequestId, Run, RunId, UpdateState};
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
-use support::act::{completing, flow, payload, show};
-use support::{Crash, Hand, World, check, token};
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -194,12 +192,7 @@ impl Play {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 60,
-        rng_seed: RngSeed::Fixed(17),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config(60, 17))]
 
     /// AB-14: whatever happens in whatever order, whoever asked is answered, and once.
     #[test]

@@ -1,12 +1,10 @@
 //! Records that cannot be read: what needs them is refused or set aside, and nothing is guessed.
 
-mod support;
-
+use crate::support::act::{complete, done, flow, keyed, start};
+use crate::support::{Hand, World, token};
 use abide_kernel::shard::{Answer, Command, Load, Loaded, Ticket};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::{Refusal, RunId, Seq};
-use support::act::{complete, done, flow, keyed, start};
-use support::{Hand, World, token};
 
 fn world(shards: u16) -> World {
     let mut world = World::new(shards);

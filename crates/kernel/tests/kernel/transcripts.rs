@@ -1,12 +1,10 @@
 //! Golden transcripts: commands in, facts and answers out, as text. Every transcript runs over one shard and over
 //! four, where its header does not say `# shards: 1`. `UPDATE_TRANSCRIPTS=1` rewrites the files.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use support::script::Script;
+use crate::support::script::Script;
 
 fn replay(text: &str, shards: u16) -> String {
     let mut script = Script::new(shards, text.contains("# notify"), text.contains("# shards: 1"));
@@ -32,7 +30,7 @@ fn replay(text: &str, shards: u16) -> String {
 }
 
 fn transcripts() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel/transcripts");
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .expect("the folder of transcripts")
         .map(|entry| entry.expect("an entry").path())

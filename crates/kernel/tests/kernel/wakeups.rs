@@ -1,11 +1,9 @@
 //! No wake-up is ever lost: every order of signal, park, commit and crash ends with the run awake.
 
-mod support;
-
+use crate::support::act::{awaiting, complete, done, flow, limited, payload, show, signal};
+use crate::support::{Crash, Hand, World, check};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Outcome, Phase, RequestId, RunId, Status};
-use support::act::{awaiting, complete, done, flow, limited, payload, show, signal};
-use support::{Crash, Hand, World, check};
 
 /// Every order of the given letters.
 fn orders(letters: &[char]) -> Vec<Vec<char>> {
@@ -171,4 +169,26 @@ fn a_fenced_signal_is_stale_when_its_wait_is_over() {
     assert!(matches!(world.ask(early), Answer::Refused(refusal) if refusal.code() == "stale_token"));
     assert_eq!(world.disks[0].rows.len(), rows, "stale, so ignored");
     assert_eq!(show(&mut world, run).status(), Status::Sleeping);
+}
+
+/// GD-29: a step that waits for what it has seen and not used does not spin; what came while it executed wakes it at once.
+#[test]
+fn a_signal_that_comes_while_the_step_executes_is_not_missed() {
+    for during in [false, true] {
+        let mut world = World::new(1);
+        world.join(Hand::new("w1", &["flow"]));
+        let run = world.start(flow());
+        world.claim("w1", 1);
+        world.ask(complete(&world, run, awaiting("go")));
+        let request = world.request();
+        ensure_signal(&mut world, run, request);
+        assert_eq!(world.claim("w1", 1), 1);
+        if during {
+            let request = world.request();
+            ensure_signal(&mut world, run, request);
+        }
+        world.ask(complete(&world, run, awaiting("go")));
+        assert_eq!(world.claim("w1", 1), usize::from(during));
+        check::check(&world);
+    }
 }

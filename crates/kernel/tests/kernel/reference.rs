@@ -1,18 +1,16 @@
 //! A shard beside a map: random signals, timers, joins, business keys and cancels, with time, flushes and crashes between
 //! them. What a simple map of runs says, the shard says.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::act::{cancel, completing, done, flow, keyed, next, payload, show, sleeping, spawn};
+use crate::support::random::config;
+use crate::support::{Crash, Hand, World, check};
 use abide_kernel::shard::{Answer, Command, Output};
 use abide_kernel::transition::signal::{Accepted, Sent};
 use abide_kernel::transition::start::{RejectReason, StartAnswer};
 use abide_kernel::{Join, Moment, OnConflict, Outcome, Payload, Refusal, RunId, StartSpec, Status, Timestamp};
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
-use support::act::{cancel, completing, done, flow, keyed, next, payload, show, sleeping, spawn};
-use support::{Crash, Hand, World, check};
 
 const LEASE_MS: u64 = 1_000;
 
@@ -369,18 +367,8 @@ fn play(shards: u16, ops: &[Op]) {
     check::check(&pair.world);
 }
 
-fn config() -> ProptestConfig {
-    ProptestConfig {
-        cases: std::env::var("RANDOM_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(150),
-        rng_seed: RngSeed::Fixed(std::env::var("RANDOM_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(23)),
-        failure_persistence: None,
-        max_shrink_iters: 3_000,
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(config(150, 23))]
 
     /// G3, G4, G7: one shard answers as the map does.
     #[test]

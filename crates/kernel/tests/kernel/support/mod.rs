@@ -1,9 +1,9 @@
 //! A toy world around real shards: an in-memory log and index per shard, a clock that is moved by hand, a wire
 //! that carries envelopes. Nothing here decides anything about a run.
-#![allow(dead_code)]
 
 pub mod act;
 pub mod check;
+pub mod random;
 pub mod script;
 pub mod text;
 

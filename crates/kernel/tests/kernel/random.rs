@@ -1,11 +1,11 @@
 //! Random commands with crashes anywhere: memory is the fold of the log, indexes are what a naive look at the runs
 //! says, and nobody is answered twice.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::support::random::config;
+use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command, Output, Ticket};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::complete::Completing;
@@ -16,8 +16,6 @@ use abide_kernel::{
     RetryPolicy, Run, RunId, StartSpec, StatusSet, Timestamp, TokenHash, UniqueKey,
 };
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
-use support::{Crash, Hand, World, check, token};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -109,10 +107,10 @@ fn spec(a: u8, b: u8) -> StartSpec {
         spec.concurrency = Some(Concurrency { key: format!("c{}", (b >> 2) % 3).into(), limit: 1 });
     }
     if a & 64 == 64 {
-        spec.eligible_at = Some(support::BASE.after(u64::from(b) * 20));
+        spec.eligible_at = Some(crate::support::BASE.after(u64::from(b) * 20));
     }
     if a & 128 == 128 && b & 128 == 128 {
-        spec.deadline = Some(support::BASE.after(u64::from(a) * 30));
+        spec.deadline = Some(crate::support::BASE.after(u64::from(a) * 30));
     }
     spec.priority = i32::from((a >> 4) & 3);
     spec.deliveries_max = Some(3);
@@ -465,18 +463,8 @@ fn play(shards: u16, ops: &[Op]) {
     play.finish();
 }
 
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases: std::env::var("RANDOM_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases),
-        rng_seed: RngSeed::Fixed(std::env::var("RANDOM_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(17)),
-        failure_persistence: None,
-        max_shrink_iters: 3_000,
-        ..ProptestConfig::default()
-    }
-}
-
 proptest! {
-    #![proptest_config(config(60))]
+    #![proptest_config(config(60, 17))]
 
     /// SQ-11, SE-33, GD-29, GD-61: whatever happens in whatever order, memory is the fold of the log.
     #[test]

@@ -1,14 +1,12 @@
 //! Waits that the code gives up: what was sent to them is not lost, keeps its order, and nothing wakes the run for them.
 
-mod support;
-
+use crate::support::act::{completing, flow, payload, show};
+use crate::support::{BASE, Crash, Hand, World, check, token};
 use abide_kernel::limits::INBOX_SIGNALS_MAX;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
-use abide_kernel::transition::signal::Sent;
-use abide_kernel::{Moment, OpKind, OpState, Outcome, Payload, RunId, Status};
-use support::act::{completing, flow, payload, show};
-use support::{Crash, Hand, World, check, token};
+use abide_kernel::transition::signal::{self, Sent};
+use abide_kernel::{Fact, Moment, OpKind, OpState, Outcome, Payload, Policy, RunId, Status};
 
 fn claimed() -> (World, RunId) {
     let mut world = World::new(1);
@@ -216,4 +214,62 @@ fn what_comes_back_fits_into_the_inbox() {
     recorded(&record(&mut world, run, vec![Entry::Withdraw { op: 1 }, Entry::Withdraw { op: 2 }]));
     let shown = show(&mut world, run);
     assert_eq!((shown.inbox.len(), shown.inbox[0].id, shown.inbox[1].id), (INBOX_SIGNALS_MAX, 1, 2));
+}
+
+fn wait_for(op: u32, name: &str) -> Entry {
+    intend(op, Wanted::Signal { name: name.into(), deadline: None })
+}
+
+/// GD-20: what a wait gives back is for waits of its own name: the first that is open, also one that is begun or waited for
+/// again in the same row, and nothing else.
+#[test]
+fn what_is_given_back_goes_to_its_own_name() {
+    let effect = |op: u32| intend(op, Wanted::Effect(Policy::Idempotent));
+    // Entry 1 has got a signal, and entry 2 was given up; the row gives 1 up.
+    let cases: [(&str, Vec<Entry>, u32, usize); 4] = [
+        ("another name", vec![Entry::Withdraw { op: 1 }, wait_for(3, "stop")], 3, 1),
+        ("no wait", vec![effect(3), Entry::Withdraw { op: 1 }], 3, 1),
+        ("begun", vec![effect(3), wait(4), Entry::Withdraw { op: 1 }], 4, 0),
+        ("waited for again", vec![Entry::WaitAgain { op: 2 }, Entry::Withdraw { op: 1 }], 2, 0),
+    ];
+    for (case, entries, op, inbox) in cases {
+        let (mut world, run) = claimed();
+        recorded(&record(&mut world, run, vec![wait(1), wait(2)]));
+        send(&mut world, run, "1");
+        recorded(&record(&mut world, run, vec![Entry::Withdraw { op: 2 }]));
+        recorded(&record(&mut world, run, entries));
+        assert_eq!(show(&mut world, run).inbox.len(), inbox, "{case}");
+        assert_eq!(got(&mut world, run, op).is_some(), inbox == 0, "{case}");
+        check::check(&world);
+    }
+}
+
+/// A run that begins again gives up its waits, and says nothing of effects that are open.
+#[test]
+fn a_new_beginning_gives_up_waits_only() {
+    let (mut world, run) = claimed();
+    let effect = |op: u32| intend(op, Wanted::Effect(Policy::Idempotent));
+    recorded(&record(&mut world, run, vec![effect(1), wait(2)]));
+    let mut again = completing(&world, run, Outcome::ContinueAsNew { input: Payload::null() });
+    again.entries = vec![effect(3), wait(4)];
+    recorded(&world.ask(Command::Complete { run, completing: again }));
+    let given_up = |fact: &Fact| match fact {
+        Fact::Resulted(resulted) => Some(resulted.op),
+        _ => None,
+    };
+    let row = world.disks[0].rows.last().expect("a row");
+    assert_eq!(row.facts.iter().filter_map(given_up).collect::<Vec<u32>>(), [2, 4]);
+    check::check(&world);
+}
+
+/// A long ledger takes nothing of the inbox's room; only what its waits have got does.
+#[test]
+fn a_long_ledger_leaves_the_inbox_its_room() {
+    let (mut world, run) = claimed();
+    recorded(&record(&mut world, run, vec![intend(1, Wanted::Patch { at: BASE })]));
+    let mut state = world.folded(run).expect("a run");
+    let mark = state.ops[0].clone();
+    state.ops = std::sync::Arc::new(vec![mark; INBOX_SIGNALS_MAX]);
+    let sent = Sent { name: "go".into(), payload: Payload::null(), dedup: None, request: world.request() };
+    assert!(signal::decide(&state, &sent).is_ok());
 }

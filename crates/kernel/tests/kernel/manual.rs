@@ -1,19 +1,17 @@
 //! Manual boundaries: one at a time, asked of people, decided once, and remembered.
 
-mod support;
-
+use crate::support::act::{cancel, complete, completing, done, flow, payload, show};
+use crate::support::check::check;
+use crate::support::{BASE, Crash, Hand, World, token};
 use abide_kernel::explain::{Reason, Surroundings, explain};
-use abide_kernel::limits::{MANUAL_EVENTS_MAX, MANUALS_MAX};
+use abide_kernel::limits::{MANUAL_EVENTS_MAX, MANUALS_MAX, NAME_BYTES_MAX, ROLES_MAX};
 use abide_kernel::shard::{Answer, Command, Output};
-use abide_kernel::transition::manual::{Asking, Assigning, Deciding};
+use abide_kernel::transition::manual::{self, Asking, Assigning, Deciding};
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
 use abide_kernel::{
-    BoundaryId, Choice, Decided, Fact, Manual, ManualKind, Moment, OnTimeout, OpState, Outcome, Payload, Refusal,
-    RequestId, RunId, Status,
+    BoundaryId, Choice, Decided, Fact, Manual, ManualEvent, ManualKind, Moment, OnTimeout, OpState, Outcome, Payload,
+    Refusal, RequestId, RunId, Status,
 };
-use support::act::{cancel, complete, completing, done, flow, payload, show};
-use support::check::check;
-use support::{BASE, Crash, Hand, World, token};
 
 const SUSPEND: Outcome = Outcome::Suspend { seen: 0 };
 
@@ -440,4 +438,85 @@ fn a_waiting_run_names_the_words_that_answer() {
     assert!(told.sentence.contains("by ada"), "{}", told.sentence);
     let id = BoundaryId { run: task, op: 1 };
     assert_eq!(told.next_actions, [format!("abide task complete {id} --as ada --result JSON")]);
+}
+
+/// SE-3: what is asked is checked before it is written.
+#[test]
+fn a_question_must_be_fit_to_ask() {
+    let long: abide_kernel::Str = "x".repeat(NAME_BYTES_MAX + 1).into();
+    let decide = |choice: Choice| OnTimeout::Decide { choice, payload: Payload::null() };
+    let fine = Asking {
+        roles: vec!["role".into(); ROLES_MAX],
+        assignee: Some("ada".into()),
+        on_timeout: decide(Choice::Reject),
+        ..asking(ManualKind::Approval)
+    };
+    assert_eq!(fine.validate(), Ok(()));
+    for (unfit, code) in [
+        (Asking { roles: vec!["role".into(); ROLES_MAX + 1], ..fine.clone() }, "too_large"),
+        (Asking { roles: vec!["".into()], ..fine.clone() }, "invalid"),
+        (Asking { assignee: Some(long), ..fine.clone() }, "too_large"),
+        (Asking { on_timeout: decide(Choice::Resume), ..fine.clone() }, "invalid"),
+    ] {
+        let mut world = world();
+        let run = world.start(flow());
+        world.claim("w1", 1);
+        assert_eq!(refused(record(&mut world, run, vec![intend(1, "spend", unfit)])).code(), code);
+        assert!(show(&mut world, run).manual.is_empty(), "nobody is asked");
+    }
+}
+
+/// SE-3, SE-4: every event says who did what, for whom, why, and by which request.
+#[test]
+fn an_event_says_it_all() {
+    let mut world = world();
+    let run = parked(&mut world, asking(ManualKind::Task));
+    let (first, second) = (world.request(), world.request());
+    let (to, note) = (Some("bob".into()), Some("yours".into()));
+    let (roles, take_over) = (Vec::new(), false);
+    let assigning = Assigning { op: 1, to, actor: "ada".into(), roles, note, take_over, request: first };
+    assert!(recorded(&world.ask(Command::Assign { run, assigning: Box::new(assigning) })));
+    let deciding = Box::new(deciding(second, 1, Choice::Complete, "bob"));
+    assert!(recorded(&world.ask(Command::Decide { run, deciding })));
+    let told = |event: &ManualEvent| {
+        let text = |word: &Option<abide_kernel::Str>| word.as_deref().unwrap_or("-").to_owned();
+        (text(&event.actor), text(&event.to), text(&event.note), event.request)
+    };
+    let events: Vec<_> = show(&mut world, run).manual[0].events.iter().map(told).collect();
+    let words = |actor: &str, to: &str, note: &str| (actor.to_owned(), to.to_owned(), note.to_owned());
+    let expected = [
+        (words("-", "-", "-"), None),
+        (words("ada", "bob", "yours"), Some(first)),
+        (words("bob", "-", "seen"), Some(second)),
+    ];
+    assert_eq!(events, expected.map(|((actor, to, note), request)| (actor, to, note, request)));
+}
+
+/// A decision that comes at the deadline is late, also where nobody has looked at the clock since.
+#[test]
+fn a_decision_at_the_deadline_is_late() {
+    let mut world = world();
+    let until = world.now.after(100);
+    let run = parked(&mut world, Asking { deadline: Some(Moment::At(until)), ..asking(ManualKind::Approval) });
+    let state = world.folded(run).expect("a run");
+    let deciding = deciding(world.request(), 1, Choice::Approve, "ada");
+    assert!(manual::decide(&state, &deciding, world.now).is_ok());
+    let late = manual::decide(&state, &deciding, until).expect_err("late");
+    assert_eq!(late, Refusal::DecisionLate { op: 1, until });
+}
+
+/// D27: a step that comes back asks for the same under the same key; anything else is another question, and says which.
+#[test]
+fn a_question_is_known_by_kind_and_key() {
+    let mut world = world();
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    assert!(recorded(&record(&mut world, run, vec![intend(1, "spend", asking(ManualKind::Approval))])));
+    for (key, kind) in [("other", ManualKind::Approval), ("spend", ManualKind::Task)] {
+        let other = refused(record(&mut world, run, vec![intend(1, key, asking(kind))]));
+        assert_eq!(other, Refusal::SecondBoundary { op: 1, open: 1 });
+    }
+    assert!(recorded(&decide(&mut world, run, 1, Choice::Approve, "ada")));
+    let other = refused(record(&mut world, run, vec![intend(1, "other", asking(ManualKind::Approval))]));
+    assert_eq!(other.to_string(), r#"ledger entry: expected approval "spend", found approval "other""#);
 }

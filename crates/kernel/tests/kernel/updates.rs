@@ -1,14 +1,12 @@
 //! Updates: a run is asked, and answers. What the transcripts do not show: limits, orders, and crashes in between.
 
-mod support;
-
+use crate::support::act::{cancel, completing, done, flow, payload, show};
+use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::limits::{ANSWERS_MAX, PAYLOAD_BYTES_MAX, UPDATES_MAX};
 use abide_kernel::shard::{Answer, Command, Ticket, Told};
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
 use abide_kernel::transition::update::Requesting;
 use abide_kernel::{ErrorInfo, OpState, Outcome, Payload, Refusal, Reply, RequestId, RunId, Status, UpdateState};
-use support::act::{cancel, completing, done, flow, payload, show};
-use support::{Crash, Hand, World, check, token};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -256,7 +254,7 @@ fn a_caller_that_goes_away_leaves_nothing_behind() {
     world.shards[0].unwatch(run, gone);
     recorded(&record(&mut world, run, vec![reply(1, "1")]));
     assert_eq!(world.answer(gone), None);
-    let command = support::act::complete(&world, run, done());
+    let command = crate::support::act::complete(&world, run, done());
     recorded(&world.ask(command));
     assert!(matches!(world.answer(stays), Some(Answer::Ended(_))));
     assert_eq!(show(&mut world, run).updates.len(), 1);

@@ -1,13 +1,11 @@
 //! The journal read by thread: which facts belong where, and projections rebuilt from those facts alone.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::act::{awaiting, cancel, complete, done, flow, keyed, next, payload, signal, spawn};
+use crate::support::{Hand, World};
 use abide_kernel::thread::{Catalog, Dispatch, Entry, Standing, Thread, threads};
 use abide_kernel::{Fact, Row, RunId, Started, Str};
-use support::act::{awaiting, cancel, complete, done, flow, keyed, next, payload, signal, spawn};
-use support::{Hand, World};
 
 /// Every thread of the world's logs, with its entries in order.
 fn by_thread(rows: &[Row]) -> BTreeMap<Thread, Vec<Entry<'_>>> {

@@ -1,20 +1,20 @@
 //! What a run is folded to: everything a resume needs, in one versioned form; and what an envelope carries.
 
-mod support;
-
 use std::sync::Arc;
 
-use abide_kernel::envelope::{Envelope, Message};
-use abide_kernel::shard::{Answer, Command};
-use abide_kernel::transition::start::{RejectReason, StartAnswer};
-use abide_kernel::{
-    ErrorInfo, FORMAT, Fact, OnConflict, Outcome, Payload, Phase, RUN_FORMAT, RequestId, Run, RunId, StartSpec, Status,
-    WaitKind,
-};
-use support::act::{
+use crate::support::act::{
     awaiting, cancel, complete, completing, done, flow, keyed, limited, next, payload, show, signal, spawn, start,
 };
-use support::{BASE, Crash, Hand, World, check, fold_of};
+use crate::support::{BASE, Crash, Hand, World, check, fold_of, token};
+use abide_kernel::envelope::{Envelope, Message};
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::transition::fail::Failing;
+use abide_kernel::transition::schedule;
+use abide_kernel::transition::start::{self as starting, RejectReason, StartAnswer};
+use abide_kernel::{
+    ErrorInfo, FORMAT, Fact, Heartbeat, Meta, OnConflict, Outcome, Payload, Phase, PlannedStep, RUN_FORMAT, RequestId,
+    Run, RunId, Scheduled, Seq, StartSpec, Status, Timestamp, WaitKind,
+};
 
 fn world(shards: u16) -> World {
     let mut world = World::new(shards);
@@ -235,9 +235,9 @@ fn a_failure_without_policy_ends_the_run() {
     let mut world = world(1);
     let fail = |world: &World, run, retry| Command::Fail {
         run,
-        failing: Box::new(abide_kernel::transition::fail::Failing {
+        failing: Box::new(Failing {
             claim: world.dispatches[&run].claim.number,
-            token: support::token("w1"),
+            token: token("w1"),
             error: Arc::new(ErrorInfo::retryable("panic", "the handler raised")),
             retry,
             seed: 3,
@@ -384,10 +384,10 @@ fn a_dispatch_is_a_work_item() {
     assert_eq!((&*item.step, item.state.text()), ("begin", "{}"));
     assert_eq!((item.claim.number, item.lease_until), (1, BASE.after(1_000)));
     world.tick(100);
-    let beat = Command::Heartbeat { claim: item.claim, token: support::token("w1") };
+    let beat = Command::Heartbeat { claim: item.claim, token: token("w1") };
     assert_eq!(world.ask(beat), Answer::Extended { lease_until: BASE.after(1_100) });
     let claimant = show(&mut world, run).cursors[0].claimant.clone().expect("a claimant");
-    assert_eq!((&*claimant.owner, claimant.token), ("w1", support::token("w1")));
+    assert_eq!((&*claimant.owner, claimant.token), ("w1", token("w1")));
     assert!(matches!(world.ask(complete(&world, run, done())), Answer::Recorded { rev, .. } if rev.0 == 3));
 }
 
@@ -436,4 +436,132 @@ fn any_runner_may_claim_and_the_journal_decides() {
     }
     assert_eq!(journals[0], journals[1]);
     assert_eq!(journals[0], journals[2]);
+}
+
+/// A run that begins again counts its lives and says when the last one began; a next step is no beginning.
+#[test]
+fn a_run_knows_when_it_last_began() {
+    let mut world = world(1);
+    let run = world.start(flow());
+    for (life, outcome) in [(0, next("two")), (1, again()), (2, again())] {
+        assert_eq!(world.claim("w1", 1), 1);
+        world.tick(10);
+        world.ask(complete(&world, run, outcome));
+        let shown = show(&mut world, run);
+        let begun = if life == 0 { BASE } else { world.now };
+        assert_eq!((shown.continuations, shown.begun_at, shown.created_at), (life, begun, BASE));
+    }
+}
+
+fn again() -> Outcome {
+    Outcome::ContinueAsNew { input: payload("{}") }
+}
+
+/// What is kept in a log and compared with what a later release computes stays the same for ever: the digests by which a
+/// duplicate is told from a conflict, and the id of the record that holds a key.
+#[test]
+fn what_a_later_release_computes_is_the_same() {
+    let mut world = world(1);
+    let run = world.start(flow());
+    assert_eq!(world.claim("w1", 1), 1);
+    world.ask(complete(&world, run, next("two")));
+    let digest = |world: &World| {
+        let run = world.folded(run).expect("a run");
+        run.cursors[0].completion.map(|recorded| recorded.digest)
+    };
+    assert_eq!(digest(&world), Some(7_741_685_163_388_846_277));
+    assert_eq!(world.claim("w1", 1), 1);
+    let failing = Failing {
+        claim: 2,
+        token: token("w1"),
+        error: Arc::new(ErrorInfo::terminal("code", "message")),
+        retry: None,
+        seed: 1,
+        entries: Vec::new(),
+        reopen: Vec::new(),
+        set_aside: false,
+    };
+    world.ask(Command::Fail { run, failing: Box::new(failing) });
+    assert_eq!(digest(&world), Some(2_718_883_232_054_156_263));
+    let request = RequestId::new(BASE, 7);
+    let id = RunId::new(BASE, keyed("k").home_slot(request), 7);
+    assert_eq!(starting::reservation_id(id, &keyed("k"), request).to_string(), "run_00e8d4a510005ae0390c869bf188b146");
+}
+
+/// A lease is journaled when a third of it has passed, and the journal says until when.
+#[test]
+fn a_journaled_lease_is_the_one_that_counts() {
+    let mut world = world(1);
+    let run = world.start(flow());
+    assert_eq!(world.claim("w1", 1), 1);
+    let claim = world.dispatches[&run].claim;
+    let beats = |world: &World| {
+        let facts = world.disks[0].rows.iter().flat_map(|row| &row.facts);
+        facts.filter(|fact| fact.kind() == "heartbeat").count()
+    };
+    for (ms, journaled, until) in [(300, 0, 1_000), (100, 1, 1_400), (100, 1, 1_400), (300, 2, 1_800)] {
+        world.tick(ms);
+        world.ask(Command::Heartbeat { claim, token: token("w1") });
+        let run = world.folded(run).expect("a run");
+        let Phase::Claimed(held) = &run.cursors[0].phase else { panic!("it is claimed") };
+        assert_eq!((beats(&world), held.lease_until), (journaled, BASE.after(until)));
+    }
+    let mut other = world.folded(run).expect("a run");
+    let beat = Heartbeat { cursor: 0, claim: 9, lease_until: BASE };
+    other.apply(&Fact::Heartbeat(beat), Meta { seq: Seq(99), at: BASE });
+    assert_eq!(Some(other.cursors), world.folded(run).map(|run| run.cursors), "a beat of another claim");
+}
+
+/// SQ-21, SQ-22: an intent from outside is taken where a step is planned and has none; the same again is nothing new, and
+/// anything else contradicts the facts.
+#[test]
+fn an_intent_from_outside_must_fit() {
+    let mut world = world(1);
+    let plan = |step: &str, needs: &[&str]| PlannedStep {
+        step: step.into(),
+        needs: needs.iter().map(|need| (*need).into()).collect(),
+    };
+    let run = world.start(StartSpec { steps: vec![plan("a", &[]), plan("b", &["a"])], ..flow() });
+    let mut state = world.folded(run).expect("a run");
+    let (now, later) = (world.now, world.now.after(50));
+    let wanted = |turn: u32, step: &str, visible_at: Option<Timestamp>| Scheduled {
+        cursor: 0,
+        turn,
+        step: Some(step.into()),
+        visible_at,
+    };
+    let told = |state: &Run, wanted: &Scheduled| -> Vec<String> {
+        let kind = |fact: &Fact| match fact {
+            Fact::Anomaly(anomaly) => anomaly.kind.to_string(),
+            other => other.kind().to_owned(),
+        };
+        schedule::decide(state, wanted, now).iter().map(kind).collect()
+    };
+    let nothing: [&str; 0] = [];
+    // It stands since now, under turn 1.
+    for (same, turn, step, at) in [
+        (true, 1, "a", None),
+        (true, 1, "a", Some(now)),
+        (false, 1, "a", Some(later)),
+        (false, 2, "a", None),
+        (false, 2, "a", Some(now)),
+        (false, 1, "b", None),
+        (false, 1, "b", Some(now)),
+    ] {
+        let expected = if same { &nothing[..] } else { &["conflicting_intent"][..] };
+        assert_eq!(told(&state, &wanted(turn, step, at)), expected, "{turn} {step} {at:?}");
+    }
+    let waits = Scheduled { cursor: 1, turn: 1, step: Some("b".into()), visible_at: None };
+    assert_eq!(told(&state, &waits), ["conflicting_intent"], "its needs are not met");
+    assert_eq!(told(&state, &Scheduled { cursor: 7, ..waits }), ["unknown_runnable_intent"]);
+    state.cursors[0].phase = Phase::Scheduled { visible_at: later, arrival: Seq(1) };
+    assert_eq!(told(&state, &wanted(1, "a", None)), ["conflicting_intent"], "it stands for later");
+    state.cursors[0].phase = Phase::Planned { visible_at: None };
+    for (turn, step, kind) in [(2, "a", "scheduled"), (3, "a", "conflicting_intent"), (2, "b", "conflicting_intent")] {
+        assert_eq!(told(&state, &wanted(turn, step, None)), [kind]);
+    }
+    for (at, kept) in [(later, Some(later)), (now, None)] {
+        let facts = schedule::decide(&state, &wanted(2, "a", Some(at)), now);
+        assert!(matches!(&facts[..], [Fact::Scheduled(scheduled)] if scheduled.visible_at == kept), "{facts:?}");
+    }
 }

@@ -2,24 +2,22 @@
 //! panic nor hang; what it accepts, it writes down again as it was. Facts that decode fold without a panic, whatever they
 //! say: a journal in a file has no checksum.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::support::act::payload;
+use crate::support::random::config;
+use crate::support::script::Script;
 use abide_kernel::envelope::{DeadEnvelope, Envelope, Message};
 use abide_kernel::limits::PAYLOAD_BYTES_MAX;
 use abide_kernel::{
     Facts, LetterId, Outcome, Payload, RequestId, Rev, Row, Run, RunId, Seq, ShardId, StartSpec, Status, Timestamp,
 };
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use support::act::payload;
-use support::script::Script;
 
 /// Texts as the kernel writes them.
 struct Written {
@@ -33,7 +31,7 @@ fn written() -> &'static Written {
     static WRITTEN: OnceLock<Written> = OnceLock::new();
     WRITTEN.get_or_init(|| {
         let mut written = Written { facts: Vec::new(), runs: Vec::new(), envelopes: Vec::new() };
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel/transcripts");
         let mut files: Vec<PathBuf> =
             fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path()).collect();
         files.sort();
@@ -148,16 +146,6 @@ fn look(run: &Run) {
     let _ = (run.check(), run.status(), run.next_due(), run.occupies_key(), run.journal_rows());
 }
 
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases: std::env::var("RANDOM_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases),
-        rng_seed: RngSeed::Fixed(std::env::var("RANDOM_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(31)),
-        failure_persistence: None,
-        max_shrink_iters: 3_000,
-        ..ProptestConfig::default()
-    }
-}
-
 #[test]
 fn everything_written_is_read_as_it_was() {
     let Written { facts, runs, envelopes } = written();
@@ -185,7 +173,7 @@ fn deep_and_long_documents_are_refused_or_carried() {
 }
 
 proptest! {
-    #![proptest_config(config(4_000))]
+    #![proptest_config(config(4_000, 31))]
 
     #[test]
     fn changed_facts_decode_and_fold_or_are_refused(

@@ -1,15 +1,13 @@
 //! Caps and rates: who may begin, who is passed by, and what is counted after a crash.
 
-mod support;
-
 use std::collections::BTreeSet;
 
+use crate::support::act::{awaiting, cancel, complete, done, flow, limited, next, signal};
+use crate::support::check::check;
+use crate::support::{Crash, Hand, World};
 use abide_kernel::explain::{Explanation, Service, explain};
 use abide_kernel::shard::{Rate, Rule, Scope};
 use abide_kernel::{Phase, RunId, StartSpec};
-use support::act::{awaiting, cancel, complete, done, flow, limited, next, signal};
-use support::check::check;
-use support::{Crash, Hand, World};
 
 fn cap(scope: Scope, at_most: u32) -> Rule {
     Rule { scope, at_most: Some(at_most), rate: None }

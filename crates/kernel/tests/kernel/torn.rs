@@ -1,20 +1,19 @@
 //! Torn states, made by hand: one batch makes them impossible, so they come only from an import or a repaired journal.
 //! What a run still owes is derived from its facts and paid in order.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{awaiting, complete, done, flow, next, signal, spawn};
+use crate::support::{BASE, Hand, World, check, token};
+use abide_kernel::envelope::Message;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::claim::{self, Definition};
 use abide_kernel::transition::complete::{self, Completing};
-use abide_kernel::transition::{heartbeat, recover};
+use abide_kernel::transition::{child, heartbeat, recover};
 use abide_kernel::{
     Claimant, Consume, Fact, Facts, Fingerprint, Outcome, Phase, PlannedStep, Refusal, Row, Run, RunId, StartSpec,
     Status,
 };
-use support::act::{complete, done, flow, next, spawn};
-use support::{BASE, Hand, World, check, token};
 
 /// A journal cut short: the world's rows of `run` with `kind` taken out of its last row, adopted by a new world.
 fn torn(world: &World, run: RunId, kinds: &[&str]) -> (World, Vec<Row>) {
@@ -30,7 +29,7 @@ fn torn(world: &World, run: RunId, kinds: &[&str]) -> (World, Vec<Row>) {
     let mut other = World::new(1);
     other.join(Hand::new("w1", &["flow"]));
     other.disks[0].rows = rows.clone();
-    other.crash(support::Crash::BeforeAppend);
+    other.crash(crate::support::Crash::BeforeAppend);
     (other, rows)
 }
 
@@ -203,7 +202,7 @@ fn a_lease_ends_at_its_instant() {
     let completing = Completing {
         claim: 1,
         token: token("w1"),
-        outcome: Arc::new(Outcome::Done { result: support::act::payload("{}") }),
+        outcome: Arc::new(Outcome::Done { result: crate::support::act::payload("{}") }),
         consume: Consume::Presented,
         error: None,
         compact_after: None,
@@ -216,4 +215,48 @@ fn a_lease_ends_at_its_instant() {
     assert!(expired(complete::decide(&held, &completing, at).expect_err("too late")));
     assert!(expired(heartbeat::decide(&held, 1, token("w1"), at).expect_err("too late")));
     assert!(claim::give_back(&held, 1, token("w1"), at).is_err());
+}
+
+/// SQ-27: a result that is applied late uses up only what its step had seen; a claim that is not the one of the
+/// result is stale, and one that executes has no result.
+#[test]
+fn a_late_result_is_applied_under_its_own_claim() {
+    let mut world = world();
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    world.ask(complete(&world, run, awaiting("go")));
+    let request = world.request();
+    world.ask(signal(run, "go", request));
+    world.claim("w1", 1);
+    let executing = world.folded(run).expect("a run");
+    assert_eq!(complete::decide_apply(&executing, 2, world.now), Err(Refusal::ResultNotCompleted { claim: 2 }));
+    let stale = Refusal::StaleClaim { claim: 9, current: Some(2) };
+    assert_eq!(complete::decide_apply(&executing, 9, world.now), Err(stale));
+    let request = world.request();
+    world.ask(signal(run, "go", request));
+    world.ask(complete(&world, run, next("pay")));
+    let (mut torn, _) = torn(&world, run, &["applied", "scheduled"]);
+    let state = torn.folded(run).expect("a run");
+    let stale = Refusal::StaleClaim { claim: 9, current: None };
+    assert_eq!(complete::decide_apply(&state, 9, torn.now), Err(stale));
+    assert!(recovered(&mut torn, run, Vec::new()));
+    let left: Vec<u64> = torn.folded(run).expect("a run").inbox.iter().map(|signal| signal.id).collect();
+    assert_eq!(left, [2], "the second came while the step executed");
+}
+
+/// Of the children that were asked for, those that have ended are not begun again.
+#[test]
+fn only_open_children_are_begun_again() {
+    let mut world = world();
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    world.ask(complete(&world, run, spawn(vec![flow(), flow()])));
+    world.claim("w1", 1);
+    let ended = *world.dispatches.keys().find(|id| **id != run).expect("a child");
+    world.ask(complete(&world, ended, done()));
+    let rows: Vec<Row> = world.disks[0].rows.iter().filter(|row| row.run == run).cloned().collect();
+    let parent = world.folded(run).expect("a run");
+    let begun: Vec<RunId> = child::begin_again(&parent, &rows).iter().filter_map(Message::target).collect();
+    let open: Vec<RunId> = parent.children.iter().map(|child| child.id).filter(|id| *id != ended).collect();
+    assert_eq!(begun, open);
 }

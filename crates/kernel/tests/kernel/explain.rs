@@ -1,15 +1,13 @@
 //! Why a run does not move: one test per reason.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::act::{awaiting, complete, completing, done, flow, limited, payload, sleeping, spawn};
+use crate::support::{BASE, Hand, World, definition, token};
 use abide_kernel::explain::{Explanation, Reason, Service, Surroundings, explain};
 use abide_kernel::shard::Command;
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::{ErrorInfo, Fingerprint, Outcome, PlannedStep, RetryPolicy, RunId, StartSpec, Status, Str};
-use support::act::{awaiting, complete, completing, done, flow, limited, payload, sleeping, spawn};
-use support::{BASE, Hand, World, definition, token};
 
 fn world() -> World {
     let mut world = World::new(1);

@@ -1,13 +1,11 @@
 //! Attempts whose definition no live worker of their queue has: when they are set aside, and when they are not.
 
-mod support;
-
+use crate::support::act::{complete, flow, limited, next, payload};
+use crate::support::{Crash, Hand, World};
 use abide_kernel::explain::explain;
 use abide_kernel::limits::{DEFINITION_WAIT_MS_DEFAULT as WAIT_MS, ORPHANS_AT_ONCE_MAX};
 use abide_kernel::shard::Command;
 use abide_kernel::{RunId, StartSpec, Status};
-use support::act::{complete, flow, limited, next, payload};
-use support::{Crash, Hand, World};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -54,13 +52,13 @@ fn a_run_whose_definition_changed_is_kept_and_can_go_on() {
     world.claim("w1", 1);
     world.ask(complete(&world, run, next("pay")));
     world.flush();
-    world.hands[0].definitions = vec![support::definition("flow@1#8")];
+    world.hands[0].definitions = vec![crate::support::definition("flow@1#8")];
     world.crash(Crash::BeforeAppend);
     world.tick(WAIT_MS);
     let letter = world.folded(run).expect("a run").last_error.expect("a reason");
     assert_eq!(&*letter.code, "definition_missing");
     assert_eq!(&*letter.message, "no live worker of queue default has flow v1 with definition 0000000000000007");
-    world.hands[0].definitions = vec![support::definition("flow@1#7")];
+    world.hands[0].definitions = vec![crate::support::definition("flow@1#7")];
     world.crash(Crash::BeforeAppend);
     assert_eq!(world.claim("w1", 1), 0, "a person puts it back");
     world.ask(Command::Requeue { run });

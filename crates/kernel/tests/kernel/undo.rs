@@ -1,0 +1,116 @@
+//! What undoes something: a run that is cancelled comes back to undo what it did, whatever it waits for, and ends then.
+
+use std::sync::Arc;
+
+use crate::support::act::{cancel, completing, flow, payload, show};
+use crate::support::{Hand, World, check, token};
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::transition::fail::Failing;
+use abide_kernel::transition::record::{Entry, Recording, Wanted};
+use abide_kernel::{ErrorInfo, Moment, Outcome, Policy, RetryPolicy, RunId, Standing, Status};
+
+fn world() -> World {
+    let mut world = World::new(1);
+    world.join(Hand { lease_ms: 100_000, ..Hand::new("w1", &["flow"]) });
+    world
+}
+
+fn intend(op: u32, key: &str, what: Wanted) -> Entry {
+    Entry::Intend { op, key: key.into(), input: 0, what }
+}
+
+fn undo() -> Entry {
+    intend(1, "undo", Wanted::Undo(Policy::UnsafeOnce))
+}
+
+fn record(world: &mut World, run: RunId, entries: Vec<Entry>) -> Answer {
+    let claim = world.dispatches[&run].claim.number;
+    world.ask(Command::Record { run, recording: Box::new(Recording { claim, token: token("w1"), entries }) })
+}
+
+fn returns(world: &mut World, run: RunId, outcome: Outcome, entries: Vec<Entry>) -> Answer {
+    let mut completing = completing(world, run, outcome);
+    completing.entries = entries;
+    world.ask(Command::Complete { run, completing })
+}
+
+fn fails(world: &mut World, run: RunId, set_aside: bool) -> Answer {
+    let failing = Failing {
+        claim: world.dispatches[&run].claim.number,
+        token: token("w1"),
+        error: Arc::new(ErrorInfo::retryable("down", "it broke")),
+        retry: Some(RetryPolicy::exponential(60_000)),
+        seed: 1,
+        entries: Vec::new(),
+        reopen: Vec::new(),
+        set_aside,
+    };
+    world.ask(Command::Fail { run, failing: Box::new(failing) })
+}
+
+fn recorded(answer: &Answer) {
+    assert!(matches!(answer, Answer::Recorded { duplicate: false, .. }), "{answer:?}");
+}
+
+fn refused(answer: &Answer, code: &str) {
+    assert!(matches!(answer, Answer::Refused(refusal) if refusal.code() == code), "expected {code}, found {answer:?}");
+}
+
+/// A run that is claimed and has something to undo.
+fn armed(world: &mut World) -> RunId {
+    let run = world.start(flow());
+    assert_eq!(world.claim("w1", 1), 1);
+    recorded(&record(world, run, vec![undo()]));
+    run
+}
+
+/// A cancelled run undoes first, whether it sleeps, rests before a retry or was set aside; it ends when it says so. Whoever
+/// asked hears the same again, and nobody else may ask.
+#[test]
+fn a_cancelled_run_is_brought_back_to_undo() {
+    let sleeps = |world: &mut World, run: RunId| {
+        let timer = intend(2, "sleep", Wanted::Timer(Moment::In(60_000)));
+        returns(world, run, Outcome::Suspend { seen: 0 }, vec![timer])
+    };
+    let rests = |world: &mut World, run: RunId| fails(world, run, false);
+    let aside = |world: &mut World, run: RunId| fails(world, run, true);
+    let ways: [&dyn Fn(&mut World, RunId) -> Answer; 3] = [&sleeps, &rests, &aside];
+    for (way, status) in ways.into_iter().zip([Status::Sleeping, Status::Runnable, Status::DeadLettered]) {
+        let mut world = world();
+        let run = armed(&mut world);
+        recorded(&way(&mut world, run));
+        assert_eq!((show(&mut world, run).status(), world.claim("w1", 1)), (status, 0), "nothing to do for now");
+        let request = world.request();
+        recorded(&world.ask(cancel(run, request, false)));
+        let again = world.ask(cancel(run, request, false));
+        assert!(matches!(again, Answer::Recorded { duplicate: true, .. }), "{again:?}");
+        let other = world.request();
+        refused(&world.ask(cancel(run, other, false)), "cancelling");
+        assert_eq!(world.claim("w1", 1), 1, "a run that was {status}");
+        recorded(&returns(&mut world, run, Outcome::Cancelled, Vec::new()));
+        assert_eq!(show(&mut world, run).status(), Status::Cancelled);
+        check::check(&world);
+    }
+}
+
+/// What is only there to undo something keeps its policy, is not begun, and is nothing to wait for.
+#[test]
+fn what_may_be_undone_is_nothing_to_wait_for() {
+    let mut world = world();
+    let run = world.start(flow());
+    assert_eq!(world.claim("w1", 1), 1);
+    refused(&returns(&mut world, run, Outcome::Suspend { seen: 0 }, vec![undo()]), "invalid");
+    recorded(&record(&mut world, run, vec![undo()]));
+    refused(&returns(&mut world, run, Outcome::Suspend { seen: 0 }, Vec::new()), "invalid");
+    let effect = show(&mut world, run).effect_view(1).expect("an effect");
+    assert_eq!((effect.policy, effect.standing, effect.undo), (Policy::UnsafeOnce, Standing::NotStarted, true));
+}
+
+/// A run that nobody cancels cannot end as cancelled.
+#[test]
+fn only_a_run_that_is_being_cancelled_ends_so() {
+    let mut world = world();
+    let run = armed(&mut world);
+    refused(&returns(&mut world, run, Outcome::Cancelled, Vec::new()), "invalid");
+    recorded(&returns(&mut world, run, Outcome::Done { result: payload("1") }, Vec::new()));
+}
