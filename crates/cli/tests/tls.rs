@@ -1,12 +1,10 @@
 //! `abide serve --tls-cert … --tls-key …`, as a person would use it.
 
+mod served;
 mod shop;
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStderr, Command, Stdio};
-
 use abide::{Client, Filter, Page};
-use serde_json::Value;
+use served::Served;
 use shop::Shop;
 
 /// Puts a new certificate and its key into the folder.
@@ -18,63 +16,6 @@ fn certify(shop: &Shop) -> String {
 }
 
 const FILES: [&str; 4] = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
-
-/// A server that ends with the test.
-struct Served {
-    child: Child,
-    url: String,
-    remarks: BufReader<ChildStderr>,
-}
-
-impl Served {
-    fn begin(shop: &Shop, more: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_abide"))
-            .args(["serve", "--json"])
-            .args(more)
-            .current_dir(shop.dir())
-            .env_remove("ABIDE_STORE")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary runs");
-        let out = BufReader::new(child.stdout.take().expect("it has an output"));
-        let remarks = BufReader::new(child.stderr.take().expect("it has remarks"));
-        let mut served = Self { child, url: String::new(), remarks };
-        let mut text = String::new();
-        for line in out.lines() {
-            text.push_str(&line.expect("it writes text"));
-            if let Ok(said) = serde_json::from_str::<Value>(&text) {
-                said["url"].as_str().expect("an address").clone_into(&mut served.url);
-                return served;
-            }
-        }
-        panic!("it ended before it listened: {text}");
-    }
-
-    fn tell(&self, signal: &str) {
-        let told = Command::new("kill").args([signal, &self.child.id().to_string()]).status().expect("kill runs");
-        assert!(told.success());
-    }
-
-    /// Reads remarks up to one that says this.
-    fn until_it_says(&mut self, word: &str) -> String {
-        let mut line = String::new();
-        while self.remarks.read_line(&mut line).expect("it writes text") > 0 {
-            if line.contains(word) {
-                return line;
-            }
-            line.clear();
-        }
-        panic!("it ended without saying {word:?}");
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Whether a client that believes this certificate only gets an answer.
 async fn answers(url: &str, certificate: &str) -> bool {
