@@ -188,6 +188,11 @@ impl Screen {
         }
     }
 
+    /// What whoever runs a server must learn, in whatever form it answers.
+    pub(crate) fn notice(&self, text: &str) {
+        eprintln!("{}", clean(text));
+    }
+
     /// How wide it is.
     pub(crate) fn columns(&self) -> usize {
         usize::from(self.width())

@@ -42,7 +42,7 @@ impl Engine {
     /// [`Durability`] for what an acknowledgement means then. Engines on the same schema of a PostgreSQL database share its
     /// work.
     ///
-    /// With `http://…` it is the engine of a server: what is registered is executed here, for it, with the same code and
+    /// With `http://…` or `https://…` it is the engine of a server: what is registered is executed here, for it, with the same code and
     /// the same promises.
     ///
     /// ```no_run
@@ -69,6 +69,7 @@ impl Engine {
             secret: None,
             token: None,
             namespace: None,
+            trusted: Vec::new(),
         }
     }
 
@@ -129,6 +130,7 @@ pub struct EngineBuilder {
     secret: Option<Vec<u8>>,
     token: Option<String>,
     namespace: Option<String>,
+    trusted: Vec<Vec<u8>>,
 }
 
 impl EngineBuilder {
@@ -225,6 +227,14 @@ impl EngineBuilder {
         self
     }
 
+    /// Believes the certificate of an `https://` server if this authority signed it, given as PEM, or one that the machine
+    /// knows.
+    #[cfg(feature = "https")]
+    pub fn trust(mut self, authority: impl Into<Vec<u8>>) -> Self {
+        self.trusted.push(authority.into());
+        self
+    }
+
     /// What an acknowledgement means, in place of what the store's URL says. With [`Durability::Relaxed`] it survives the
     /// end of the process, but the last moments may be lost with the power; without a word it survives that as well.
     pub fn durability(mut self, durability: Durability) -> Self {
@@ -266,8 +276,8 @@ impl EngineBuilder {
         if crate::remote::is_server(&self.url) {
             return self.start_for_server();
         }
-        if self.token.is_some() || self.namespace.is_some() {
-            let problem = "token and namespace are for a server, http://host:port; a store has neither".into();
+        if self.token.is_some() || self.namespace.is_some() || !self.trusted.is_empty() {
+            let problem = "token, namespace and trust are for a server, http://host:port; a store has none".into();
             return Err(StartError::Server { url: self.url, problem });
         }
         let mut url: StoreUrl = self.url.parse()?;
@@ -323,6 +333,10 @@ impl EngineBuilder {
         }
         if let Some(namespace) = &self.namespace {
             connect = connect.namespace(namespace);
+        }
+        #[cfg(feature = "https")]
+        for authority in &self.trusted {
+            connect = connect.trust(authority.clone());
         }
         let http = connect.http()?;
         if !self.limits.is_empty() || self.durability.is_some() || self.shards.is_some() {

@@ -190,6 +190,9 @@ pub enum ClientError {
     /// A server could not be reached, or gave no answer: whether it did what was asked is not known.
     #[error("the server cannot be reached: {0}")]
     Unreachable(String),
+    /// Whoever answers there showed a certificate that is not believed; nothing was asked of them.
+    #[error("whoever answers there is not known to be the server: {0}")]
+    Distrusted(String),
     /// The engine is gone, or answered nonsense.
     #[error(transparent)]
     Engine(Unanswered),

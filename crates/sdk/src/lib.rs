@@ -45,6 +45,8 @@ mod standing;
 mod start;
 mod stepping;
 pub mod testing;
+#[cfg(feature = "https")]
+mod tls;
 mod transaction;
 
 pub use asking::AskUpdate;

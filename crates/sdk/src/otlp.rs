@@ -14,7 +14,7 @@ use std::time::Duration;
 use abide_runtime::{EndedSpan, SpanOf, Tracer};
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanData, SpanProcessor};
 
@@ -33,7 +33,7 @@ pub struct Otlp {
 pub struct BadCollector {
     endpoint: String,
     #[source]
-    source: opentelemetry_otlp::ExporterBuildError,
+    source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 impl Otlp {
@@ -43,18 +43,28 @@ impl Otlp {
     /// When the URL is none.
     pub fn open(endpoint: &str, service: &str) -> Result<Self, BadCollector> {
         let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
+        let bad = |source| BadCollector { endpoint: endpoint.into(), source };
         let exporter = SpanExporter::builder()
             .with_http()
+            .with_http_client(client(&url).map_err(bad)?)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(url)
             .with_timeout(PATIENCE)
             .build()
-            .map_err(|source| BadCollector { endpoint: endpoint.into(), source })?;
+            .map_err(|error| bad(error.into()))?;
         let mut processor = BatchSpanProcessor::builder(exporter).build();
         processor.set_resource(&Resource::builder().with_service_name(service.to_owned()).build());
         let scope = InstrumentationScope::builder("abide").with_version(env!("CARGO_PKG_VERSION")).build();
         Ok(Self { processor, scope })
     }
+}
+
+/// What asks the collector. It blocks the thread that sends, and must be made where blocking is allowed.
+fn client(url: &str) -> Result<reqwest::blocking::Client, Box<dyn std::error::Error + Send + Sync>> {
+    let tls = crate::tls::config(url, &[])?;
+    let make = move || reqwest::blocking::Client::builder().tls_backend_preconfigured(tls).timeout(PATIENCE).build();
+    let made = std::thread::spawn(make).join();
+    Ok(made.map_err(|_| "the client could not be made")??)
 }
 
 impl Tracer for Otlp {

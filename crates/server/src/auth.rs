@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use abide_protocol::{Problem, Reach, Route, Scope};
 use abide_runtime::Engine;
-use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Uri};
 use parking_lot::Mutex;
 
 use crate::answer::{Refused, internal};
@@ -85,11 +86,13 @@ impl Guard {
 
     /// Whether a request was meant for here. Where anybody may ask, a page of somebody else must not make a browser do
     /// so under a name of its own that leads here.
-    pub(crate) fn check_host(&self, headers: &HeaderMap) -> Result<(), Refused> {
+    pub(crate) fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
         if matches!(self, Self::Tokens(_)) {
             return Ok(());
         }
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        // HTTP/2 has it beside the path.
+        let named = uri.authority().map(Authority::as_str);
+        let host = named.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default();
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
             _ => host,

@@ -7,52 +7,113 @@ use abide_protocol::Problem;
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-use crate::limits::{ACCEPT_PAUSE, HEADERS_ARRIVE};
+use crate::limits::{ACCEPT_PAUSE, HEADERS_ARRIVE, Limits};
 
-/// Answers whoever connects, until it is told to stop; then answers what was asked, and ends.
-pub(crate) async fn serve(listener: TcpListener, app: Router, most: usize, mut stopping: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-    let graceful = GracefulShutdown::new();
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_ARRIVE);
-    builder.http2().timer(TokioTimer::new());
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            // The one who says so is gone only with the server.
-            _ = stopping.wait_for(|stops| *stops) => break,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of file descriptors, most likely: those who are here may leave some.
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            turn_away(stream, most);
-            continue;
-        };
-        // An event must not wait for the next one.
-        let _ = stream.set_nodelay(true);
-        let connection =
-            builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(app.clone()));
-        let watched = graceful.watch(connection.into_owned());
-        tokio::spawn(async move {
-            // A connection that breaks is the client's.
-            let _ = watched.await;
-            drop(place);
-        });
+/// How connections are made into requests.
+#[derive(Clone)]
+pub(crate) struct Doors {
+    app: Router,
+    builder: Builder<TokioExecutor>,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Doors {
+    pub(crate) fn new(app: Router, tls: Option<TlsAcceptor>, limits: Limits, stopping: watch::Receiver<bool>) -> Self {
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_ARRIVE);
+        builder.http2().timer(TokioTimer::new());
+        Self { app, builder, tls, limits, stopping }
     }
-    drop(listener);
-    graceful.shutdown().await;
+
+    /// Answers whoever connects, until it is told to stop; then answers what was asked, and ends.
+    pub(crate) async fn serve(mut self, listener: TcpListener) {
+        let most = self.limits.connections_max;
+        let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        let graceful = GracefulShutdown::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                // The one who says so is gone only with the server.
+                _ = self.stopping.wait_for(|stops| *stops) => break,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, most likely: those who are here may leave some.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Ok(place) = places.clone().try_acquire_owned() else {
+                // Inside of TLS nothing can be said yet.
+                if self.tls.is_none() {
+                    turn_away(stream, most);
+                }
+                continue;
+            };
+            // An event must not wait for the next one.
+            let _ = stream.set_nodelay(true);
+            let (doors, watcher) = (self.clone(), graceful.watcher());
+            tokio::spawn(async move {
+                doors.welcome(stream, watcher).await;
+                drop(place);
+            });
+        }
+        drop(listener);
+        graceful.shutdown().await;
+    }
+
+    async fn welcome(self, stream: TcpStream, watcher: Watcher) {
+        match self.tls.clone() {
+            None => self.answer(stream, watcher).await,
+            Some(tls) => {
+                if let Some(stream) = self.shake_hands(&tls, stream).await {
+                    self.answer(stream, watcher).await;
+                }
+            }
+        }
+    }
+
+    /// Agrees on how to speak; with nobody who does not in time, or speaks something else.
+    async fn shake_hands(&self, tls: &TlsAcceptor, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+        let mut stopping = self.stopping.clone();
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(self.limits.handshake_max, tls.accept(stream)) => shaken,
+            _ = stopping.wait_for(|stops| *stops) => return None,
+        };
+        match shaken {
+            Ok(Ok(stream)) => Some(stream),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a connection did not come to speak TLS");
+                None
+            }
+            Err(_) => {
+                tracing::debug!("a connection took too long to speak TLS");
+                None
+            }
+        }
+    }
+
+    async fn answer<S>(self, stream: S, watcher: Watcher)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = TowerToHyperService::new(self.app);
+        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        // A connection that breaks is the client's.
+        let _ = watcher.watch(connection.into_owned()).await;
+    }
 }
 
 /// Says that there is no room, as far as that fits into a connection that nobody reads.

@@ -13,8 +13,10 @@ mod listen;
 mod rate;
 mod routes;
 mod serve;
+mod tls;
 mod token;
 
 pub use limits::Limits;
 pub use listen::{Listening, ServeError, Server};
+pub use tls::{Tls, TlsError};
 pub use token::{BadToken, mint, shown};

@@ -14,6 +14,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// The most requests of one token in a second.
     pub requests_per_second_max: u32,
+    /// The longest that a connection may take to agree on TLS.
+    pub handshake_max: Duration,
 }
 
 impl Default for Limits {
@@ -23,6 +25,7 @@ impl Default for Limits {
             wait_max: Duration::from_secs(60),
             connections_max: 20_000,
             requests_per_second_max: 10_000,
+            handshake_max: Duration::from_secs(10),
         }
     }
 }

@@ -8,13 +8,15 @@ use abide_runtime::Engine;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 use crate::Limits;
 use crate::audit::Auditor;
 use crate::auth::Guard;
-use crate::connect;
+use crate::connect::Doors;
 use crate::rate::Rates;
 use crate::serve::{Shared, router};
+use crate::tls::Tls;
 
 /// A server that is being described. Whoever asks needs a token, unless it is said otherwise.
 #[must_use = "the server begins with listen()"]
@@ -22,6 +24,7 @@ pub struct Server {
     engine: Arc<Engine>,
     limits: Limits,
     login: bool,
+    tls: Option<Tls>,
 }
 
 /// Why a server did not begin.
@@ -51,7 +54,7 @@ pub enum ServeError {
 impl Server {
     /// A server for an engine.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, limits: Limits::default(), login: true }
+        Self { engine, limits: Limits::default(), login: true, tls: None }
     }
 
     /// Lets anybody at this machine do anything.
@@ -63,6 +66,12 @@ impl Server {
     /// What it takes at most.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Speaks TLS, and nothing else.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -88,8 +97,10 @@ impl Server {
             stopping: stopping.clone(),
         };
         let app = router(Arc::new(shared));
-        let serving = tokio::spawn(connect::serve(listener, app, self.limits.connections_max, stopping));
-        Ok(Listening { address, stop, serving })
+        let tls = self.tls.map(|tls| TlsAcceptor::from(tls.config()));
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let serving = tokio::spawn(Doors::new(app, tls, self.limits, stopping).serve(listener));
+        Ok(Listening { address, scheme, stop, serving })
     }
 }
 
@@ -97,6 +108,7 @@ impl Server {
 #[must_use = "the server ends with this"]
 pub struct Listening {
     address: SocketAddr,
+    scheme: &'static str,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
 }
@@ -106,6 +118,12 @@ impl Listening {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where, as a client writes it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// Takes no more requests, and answers those that came: long waits end at once, the rest has `limit`.

@@ -14,7 +14,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, Request};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use axum::http::{HeaderMap, Response, StatusCode};
+use axum::http::{HeaderMap, Response, StatusCode, Uri};
 use axum::routing::{MethodFilter, MethodRouter};
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
@@ -79,7 +79,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 /// Answers a request, whatever comes of it.
 async fn answer(shared: Arc<Shared>, route: Arc<Route>, path: Parameters, request: Request) -> Response<Body> {
     let target = request.uri().path().to_owned();
-    let principal = match identify(&shared, &route, request.headers()).await {
+    let principal = match identify(&shared, &route, request.uri(), request.headers()).await {
         Ok(principal) => principal,
         Err(refused) => return refused.response(),
     };
@@ -108,8 +108,13 @@ fn is_audited(route: &Route) -> bool {
 }
 
 /// Who asks comes first: whoever is unknown learns nothing of what there is.
-async fn identify(shared: &Shared, route: &Route, headers: &HeaderMap) -> Result<Option<Principal>, Refused> {
-    shared.guard.check_host(headers)?;
+async fn identify(
+    shared: &Shared,
+    route: &Route,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Option<Principal>, Refused> {
+    shared.guard.check_host(uri, headers)?;
     if route.reach == Reach::Open {
         return Ok(None);
     }
@@ -153,7 +158,7 @@ async fn carry_out(
 }
 
 /// The query, if it says only what the route knows, and that once.
-fn query(route: &Route, uri: &axum::http::Uri) -> Result<Vec<(String, String)>, Refused> {
+fn query(route: &Route, uri: &Uri) -> Result<Vec<(String, String)>, Refused> {
     let bad = |error| Problem::new("bad_query", format!("the query cannot be read: {error}"));
     let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(bad)?;
     if route.reach == Reach::Open {

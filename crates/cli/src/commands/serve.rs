@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_runtime::{Engine, Tracer};
-use abide_server::{Listening, ServeError, Server};
+use abide_server::{Listening, ServeError, Server, Tls};
 use clap::Args;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,18 +19,21 @@ use crate::owner::Stay;
 use crate::place::Place;
 use crate::screen::Screen;
 use crate::telemetry::Telemetry;
+use crate::tls::{Certificate, read_again};
 
 /// Answer over HTTP for a store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Everybody who asks needs a token of abide token create, unless --no-auth is given, which works on the loopback only. The
-server speaks plain HTTP: put something before it that speaks TLS where others can listen in.
+Everybody who asks needs a token of abide token create, unless --no-auth is given, which works on the loopback only.
+Without a certificate the server speaks plain HTTP, which others on the way can read.
 
-SIGINT and SIGTERM let it answer what was asked, and stop; a second one stops it at once.
+SIGINT and SIGTERM let it answer what was asked, and stop; a second one stops it at once. SIGHUP reads the certificate and
+its key again; connections that are there go on.
 
 Examples:
   abide token create --name ada --scope admin --in '*'
   abide serve --listen 127.0.0.1:7411
+  abide serve --listen 0.0.0.0:7411 --tls-cert cert.pem --tls-key key.pem
   abide --store postgres://abide@db/shop serve --listen 0.0.0.0:7411
   abide serve --no-auth")]
 pub(crate) struct Serve {
@@ -55,6 +58,8 @@ pub(crate) struct Serve {
     #[arg(long, default_value = DRAIN, value_name = "DURATION", value_parser = duration)]
     drain: Duration,
     #[command(flatten)]
+    certificate: Certificate,
+    #[command(flatten)]
     telemetry: Telemetry,
     /// Whether it says what to try next.
     #[arg(skip)]
@@ -74,6 +79,7 @@ impl Serve {
             node_listen: None,
             node_advertise: None,
             drain: Duration::from_secs(10),
+            certificate: Certificate::default(),
             telemetry: Telemetry::default(),
             guides: true,
         }
@@ -92,9 +98,10 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         self.check()?;
         descriptors::raise_limit();
+        let tls = self.certificate.read()?;
         let tracer = self.telemetry.begin()?;
         let engine = Arc::new(place.serve(&runtime, &self.stay(tracer))?);
-        let served = runtime.block_on(self.serve(&screen, &place, &engine));
+        let served = runtime.block_on(self.serve(&screen, &place, &engine, tls));
         runtime.block_on(engine.stop(Duration::from_secs(5)));
         served
     }
@@ -114,8 +121,9 @@ impl Serve {
         }
     }
 
-    async fn serve(&self, screen: &Screen, place: &Place, engine: &Arc<Engine>) -> Outcome {
+    async fn serve(&self, screen: &Screen, place: &Place, engine: &Arc<Engine>, tls: Option<Tls>) -> Outcome {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut hangup = signal(SignalKind::hangup())?;
         let mut told = async || {
             tokio::select! {
                 _ = interrupt.recv() => {}
@@ -124,9 +132,16 @@ impl Serve {
         };
         let server = Server::new(engine.clone());
         let server = if self.no_auth { server.without_login() } else { server };
+        let server = tls.iter().fold(server, |server, tls| server.tls(tls.clone()));
         let listening = server.listen(self.listen).await?;
-        self.greet(screen, place, engine, &listening)?;
-        told().await;
+        self.greet(screen, place, &listening)?;
+        self.warn(screen, engine, &listening)?;
+        loop {
+            tokio::select! {
+                () = told() => break,
+                _ = hangup.recv() => read_again(tls.as_ref(), screen),
+            }
+        }
         screen.remark("stopping: what was asked is answered first; once more stops at once");
         tokio::select! {
             () = listening.stop(self.drain) => Ok(Exit::Ok),
@@ -134,8 +149,8 @@ impl Serve {
         }
     }
 
-    fn greet(&self, screen: &Screen, place: &Place, engine: &Engine, listening: &Listening) -> Result<(), Failure> {
-        let url = format!("http://{}", listening.address());
+    fn greet(&self, screen: &Screen, place: &Place, listening: &Listening) -> Result<(), Failure> {
+        let url = listening.url();
         if !screen.is_text() {
             return screen.document(&json!({"url": url, "store": place.shown(), "login": !self.no_auth}));
         }
@@ -152,13 +167,20 @@ impl Serve {
             screen.line(&format!("         abide --store {scheme}{shown} run list"))?;
             screen.line("workers  docs/workers.md, docs/python.md")?;
         }
+        Ok(())
+    }
+
+    /// What whoever started it should know.
+    fn warn(&self, screen: &Screen, engine: &Engine, listening: &Listening) -> Result<(), Failure> {
         if self.no_auth {
             screen.remark("anybody at this machine may do anything: --no-auth");
         } else if tokio::task::block_in_place(|| engine.tokens())?.is_empty() {
             screen.remark("the store has no token yet, so nobody can ask anything: stop, and abide token create");
         }
-        if !self.listen.ip().is_loopback() {
-            screen.remark("tokens travel in plain HTTP: put something before it that speaks TLS");
+        if !self.listen.ip().is_loopback() && listening.url().starts_with("http:") {
+            screen.notice(
+                "warning: tokens travel in plain HTTP, and others on the way can read them: --tls-cert, --tls-key",
+            );
         }
         Ok(())
     }

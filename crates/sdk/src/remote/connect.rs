@@ -13,11 +13,12 @@ pub struct Connect {
     url: String,
     token: Option<String>,
     namespace: String,
+    trusted: Vec<Vec<u8>>,
 }
 
 impl Connect {
     pub(crate) fn new(url: &str) -> Self {
-        Self { url: url.into(), token: None, namespace: "default".into() }
+        Self { url: url.into(), token: None, namespace: "default".into(), trusted: Vec::new() }
     }
 
     /// The token by which the server knows who asks, as `abide token create` gave it.
@@ -32,6 +33,14 @@ impl Connect {
         self
     }
 
+    /// Believes the certificate of an `https://` server if this authority signed it, given as PEM, or one that the machine
+    /// knows.
+    #[cfg(feature = "https")]
+    pub fn trust(mut self, authority: impl Into<Vec<u8>>) -> Self {
+        self.trusted.push(authority.into());
+        self
+    }
+
     /// The client. Nothing is sent yet.
     ///
     /// # Errors
@@ -42,12 +51,13 @@ impl Connect {
 
     pub(crate) fn http(&self) -> Result<Http, StartError> {
         let bad = |problem: &str| StartError::Server { url: self.url.clone(), problem: problem.into() };
-        let host = self.url.strip_prefix("http://").ok_or_else(|| bad("expected http://host:port"))?;
-        let host = host.trim_end_matches('/');
+        let host = self.url.strip_prefix("http://").or_else(|| self.url.strip_prefix("https://"));
+        let host = host.ok_or_else(|| bad("expected http://host:port or https://host:port"))?.trim_end_matches('/');
         if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) {
             return Err(bad("expected http://host:port and nothing behind it; give the token with token(…)"));
         }
-        Http::new(&self.url, &self.namespace, self.token.clone()).map_err(|error| bad(&error))
+        let client = crate::remote::http::client(&self.url, &self.trusted).map_err(|error| bad(&error))?;
+        Ok(Http::new(client, &self.url, &self.namespace, self.token.clone()))
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) enum Trouble {
     Problem(Box<Problem>),
     /// Nobody knows whether it arrived.
     Unreachable(String),
+    /// Whoever answers there is not known to be the server.
+    Distrusted(String),
     /// The answer cannot be read.
     Nonsense(String),
 }
@@ -42,7 +44,7 @@ impl Trouble {
         match self {
             Self::Problem(problem) => matches!(problem.status, 408 | 429 | 502 | 503 | 504),
             Self::Unreachable(_) => true,
-            Self::Nonsense(_) => false,
+            Self::Distrusted(_) | Self::Nonsense(_) => false,
         }
     }
 }
@@ -52,6 +54,7 @@ impl From<Trouble> for ClientError {
         match trouble {
             Trouble::Problem(problem) => Self::Problem(problem),
             Trouble::Unreachable(why) => Self::Unreachable(why),
+            Trouble::Distrusted(why) => Self::Distrusted(why),
             Trouble::Nonsense(what) => Self::Engine(abide_runtime::Unanswered::Unexpected(what)),
         }
     }
@@ -116,9 +119,8 @@ impl<'a> Ask<'a> {
 }
 
 impl Http {
-    pub(crate) fn new(base: &str, namespace: &str, token: Option<String>) -> Result<Self, String> {
-        let client = reqwest::Client::builder().no_proxy().build().map_err(|error| chain(&error))?;
-        Ok(Self { client, base: base.trim_end_matches('/').to_owned(), token, namespace: namespace.to_owned() })
+    pub(crate) fn new(client: reqwest::Client, base: &str, namespace: &str, token: Option<String>) -> Self {
+        Self { client, base: base.trim_end_matches('/').to_owned(), token, namespace: namespace.to_owned() }
     }
 
     pub(crate) fn namespace(&self) -> &str {
@@ -151,7 +153,11 @@ impl Http {
         if let Some(body) = &ask.body {
             request = request.header("Content-Type", "application/json").body(body.clone());
         }
-        let unreachable = |error: reqwest::Error| Trouble::Unreachable(chain(&error.without_url()));
+        let unreachable = |error: reqwest::Error| {
+            let distrusted = is_distrust(&error);
+            let why = chain(&error.without_url());
+            if distrusted { Trouble::Distrusted(why) } else { Trouble::Unreachable(why) }
+        };
         let answer = request.send().await.map_err(unreachable)?;
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(unreachable)?;
@@ -180,6 +186,34 @@ impl Http {
             }
         }
     }
+}
+
+/// Whether a certificate was shown that is not believed: asking again changes nothing.
+#[cfg(feature = "https")]
+fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
+    if matches!(error.downcast_ref(), Some(rustls::Error::InvalidCertificate(_))) {
+        return true;
+    }
+    // An error of a stream keeps its cause inside, and names the causes of that as its own.
+    let inside = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    inside.is_some_and(|inside| is_distrust(inside)) || error.source().is_some_and(is_distrust)
+}
+
+#[cfg(not(feature = "https"))]
+fn is_distrust(_: &(dyn std::error::Error + 'static)) -> bool {
+    false
+}
+
+/// What speaks with the server at a URL, and believes these authorities beside those of the machine.
+pub(super) fn client(url: &str, trusted: &[Vec<u8>]) -> Result<reqwest::Client, String> {
+    let builder = reqwest::Client::builder().no_proxy();
+    #[cfg(feature = "https")]
+    let builder = builder.tls_backend_preconfigured(crate::tls::config(url, trusted)?);
+    #[cfg(not(feature = "https"))]
+    if url.starts_with("https://") || !trusted.is_empty() {
+        return Err("this build of abide speaks no TLS; add its feature `https`".into());
+    }
+    builder.build().map_err(|error| chain(&error))
 }
 
 /// An error with its causes, in one line.

@@ -175,7 +175,6 @@ impl Sheet<'_> {
 }
 
 fn encode(encoder: &mut MetricEncoder<'_>, value: &Histogram) -> fmt::Result {
-    // The largest number stands for the infinite bound.
-    let buckets: Vec<(f64, u64)> = value.buckets().map(|(bound, count)| (bound.min(f64::MAX), count)).collect();
+    let buckets: Vec<(f64, u64)> = value.buckets().collect();
     encoder.encode_histogram::<NoLabelSet>(value.sum(), value.count(), &buckets, None)
 }

@@ -52,6 +52,18 @@ impl Heard {
     }
 }
 
+/// Whoever asks over a socket, and believes these authorities only, given as PEM.
+pub fn client(authorities: &[&str]) -> reqwest::Client {
+    believing(authorities).build().unwrap()
+}
+
+pub fn believing(authorities: &[&str]) -> reqwest::ClientBuilder {
+    // Another test may have done it before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let trusted = authorities.iter().map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
+    reqwest::Client::builder().no_proxy().tls_certs_only(trusted)
+}
+
 /// Workflows that do a little of everything.
 pub fn workflows(builder: EngineBuilder) -> EngineBuilder {
     let greet = Machine::<String>::new("greet").step("say", async |_, name: String| Ok(done(&format!("hello {name}"))));
@@ -93,7 +105,7 @@ impl Desk {
         limits.body_bytes_max = BODY_BYTES_MAX;
         let server = how(Server::new(engine.runtime().unwrap()).limits(limits));
         let server = server.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        Self { engine, server, http: reqwest::Client::new() }
+        Self { engine, server, http: client(&[]) }
     }
 
     pub fn url(&self, path: &str) -> String {
