@@ -17,4 +17,5 @@ mod token;
 
 pub use limits::Limits;
 pub use listen::{Listening, ServeError, Server};
+pub use routes::{shown_nodes, shown_queue, shown_rule};
 pub use token::{BadToken, mint, shown};
