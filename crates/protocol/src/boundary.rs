@@ -1,6 +1,6 @@
 //! Boundaries: what runs ask of people, and what they answer.
 
-use abide_kernel::{BoundaryId, Choice, Manual, ManualKind, Payload, RunId};
+use abide_kernel::{BoundaryId, Choice, Manual, ManualKind, OnTimeout, Payload, RunId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,10 @@ pub struct Boundary {
     pub asked_at: Instant,
     /// By when it must be decided.
     pub until: Option<Instant>,
+    /// What follows when nobody has decided by then.
+    #[serde(default)]
+    #[schemars(with = "serde_json::Value")]
+    pub on_timeout: OnTimeout,
     /// What was decided.
     pub decision: Option<Decision>,
     /// What happened to it so far.
@@ -51,6 +55,9 @@ pub struct Decision {
     pub choice: Choice,
     /// By whom; absent when the deadline did.
     pub actor: Option<String>,
+    /// The roles in which they did.
+    #[serde(default)]
+    pub roles: Vec<String>,
     /// Why.
     pub note: Option<String>,
     /// What was handed in.
@@ -74,6 +81,12 @@ pub struct BoundaryEvent {
 }
 
 impl Boundary {
+    /// Whether nobody has decided it yet.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.standing == "open"
+    }
+
     /// As it is shown.
     #[must_use]
     pub fn of(boundary: BoundaryId, workflow: &str, manual: &Manual) -> Self {
@@ -99,9 +112,11 @@ impl Boundary {
             assignee: text(&manual.assignee),
             asked_at: Instant(manual.at()),
             until: asked.until.map(Instant),
+            on_timeout: asked.on_timeout.clone(),
             decision: manual.decided().map(|decided| Decision {
                 choice: decided.choice,
                 actor: text(&decided.actor),
+                roles: decided.roles.iter().map(ToString::to_string).collect(),
                 note: text(&decided.note),
                 payload: decided.payload.clone(),
             }),

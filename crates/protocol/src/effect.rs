@@ -1,6 +1,6 @@
 //! Effects: the outside work of runs, and what becomes of that which is in doubt.
 
-use abide_kernel::{EffectView, Payload, Policy, RunId, Standing};
+use abide_kernel::{Approval, BoundaryId, EffectView, InDoubt, Interrupt, Payload, Policy, RunId, Standing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,13 @@ pub struct Effect {
     pub idempotency_key: String,
     /// For one in doubt: the interrupt that an answer must name to allow a retry.
     pub interrupt: Option<u32>,
+    /// Whose word let it begin, or begin once more.
+    #[serde(default)]
+    pub approval: Option<EffectApproval>,
+    /// For one in doubt: what its code is told.
+    #[serde(default)]
+    #[schemars(with = "serde_json::Value")]
+    pub doubt: Option<InDoubt>,
     /// How often it failed and was tried again.
     pub failures: u32,
     /// When it is tried again.
@@ -38,14 +45,45 @@ pub struct Effect {
     pub error: Option<Error>,
 }
 
-impl From<&EffectView> for Effect {
-    fn from(view: &EffectView) -> Self {
+/// Whose word let an effect begin, or begin once more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EffectApproval {
+    /// What was answered: the id of a boundary for a review, the number of an interrupt for a doubt.
+    pub interrupt: String,
+    /// Who.
+    pub actor: String,
+    /// Why.
+    pub note: Option<String>,
+    /// When.
+    pub at: Instant,
+}
+
+impl EffectApproval {
+    fn of(run: RunId, approval: &Approval) -> Self {
+        Self {
+            interrupt: match approval.interrupt {
+                Interrupt::Review(op) => BoundaryId { run, op }.to_string(),
+                Interrupt::Doubt(claim) => claim.to_string(),
+            },
+            actor: approval.actor.to_string(),
+            note: approval.note.as_deref().map(str::to_owned),
+            at: Instant(approval.at),
+        }
+    }
+}
+
+impl Effect {
+    /// An effect of a run as it is shown.
+    #[must_use]
+    pub fn of(run: RunId, view: &EffectView) -> Self {
         Self {
             key: view.key.to_string(),
             policy: view.policy,
             standing: view.standing,
             idempotency_key: view.idempotency_key.clone(),
             interrupt: view.interrupt,
+            approval: view.approval.as_deref().map(|approval| EffectApproval::of(run, approval)),
+            doubt: view.doubt(),
             failures: view.failures,
             retry_at: view.retry_at.map(Instant),
             undo: view.undo,

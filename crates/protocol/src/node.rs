@@ -20,6 +20,9 @@ pub struct Node {
     pub living: bool,
     /// When its lease ends, by the store's clock; absent where no other can share the store.
     pub lease_until: Option<Instant>,
+    /// How long that is from now, in milliseconds; 0 when it has ended.
+    #[serde(default)]
+    pub lease_left_ms: Option<u64>,
     /// The shards it serves.
     pub shards: Vec<u16>,
 }
@@ -27,8 +30,14 @@ pub struct Node {
 /// The nodes that share the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Nodes {
-    /// The nodes.
+    /// The nodes: those that live, then those that are gone.
     pub nodes: Vec<Node>,
+    /// How many shards the store has; none where no other can share it.
+    #[serde(default)]
+    pub shards: usize,
+    /// How many of them nobody serves.
+    #[serde(default)]
+    pub unserved: usize,
 }
 
 /// The server is there.

@@ -1,6 +1,6 @@
 //! What a command came to, and how a run ended.
 
-use abide_kernel::{Payload, RunId, Status};
+use abide_kernel::{Payload, Run, RunId, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,17 @@ pub struct Ending {
     pub result: Option<Payload>,
     /// Its error, if it did not.
     pub error: Option<Error>,
+}
+
+impl Ending {
+    /// Where a run stands.
+    #[must_use]
+    pub fn of(run: &Run) -> Self {
+        let status = run.status();
+        let error = run.last_error.as_deref().filter(|_| status.is_terminal() && status != Status::Done);
+        let result = run.result.clone().filter(|_| status == Status::Done);
+        Self { run: run.id, status, ended: status.is_terminal(), result, error: error.map(Error::from) }
+    }
 }
 
 /// Something was recorded, and is durable.

@@ -3,11 +3,11 @@
 
 use crate::limits::{PAGE_MAX, ROWS_MAX};
 use crate::{
-    Assign, Audit, Boundary, BoundaryPage, Bounds, Cancel, ClaimWork, Claims, CreateToken, CreatedToken, Decide,
-    EffectPage, Effects, Ending, Explanation, Following, Happened, Health, Journal, JournalRow, Letters, Method, Nodes,
-    Operation, Progress, ProgressPage, QueueHeld, QueueLimits, Queues, Reach, Ready, Recorded, Reported, Reports,
-    Reset, Resolve, Route, Run, RunPage, Scope, Signal, Signalled, Start, StartMany, Started, StartedMany, State,
-    Tokens, Update, Updated, Workers, Workflows,
+    Assign, Audit, Boundary, BoundaryPage, Bounds, Cancel, ClaimWork, Claims, CreateToken, CreatedToken,
+    DeadLetterPage, Decide, EffectPage, Effects, Ending, Explanation, Following, Happened, Health, Journal, JournalRow,
+    Letters, Method, Nodes, Operation, Progress, ProgressPage, QueueHeld, QueueLimits, Queues, Reach, Ready, Recorded,
+    Reported, Reports, Reset, Resolve, Route, Run, RunPage, RunRecord, Scope, Signal, Signalled, Start, StartMany,
+    Started, StartedMany, State, Tokens, Update, Updated, Workers, Workflows,
 };
 
 /// What may be wrong with any command about a run.
@@ -61,6 +61,10 @@ fn runs() -> Vec<Route> {
             .paged()
             .answers::<RunPage>(),
         read(Do::RunShow, "/runs/{run}").says("Show a run").answers::<Run>().problems(LOOK),
+        read(Do::RunRecord, "/runs/{run}/record")
+            .says("Show a run whole, as its journal folds to it")
+            .answers::<RunRecord>()
+            .problems(LOOK),
         read(Do::RunJournal, "/runs/{run}/journal")
             .says("Show what became true of a run, in order")
             .number("from", 0, u64::MAX, "from this revision on; 1 if absent")
@@ -255,7 +259,7 @@ fn dead_letters() -> Vec<Route> {
         Route::within(Do::DeadLetterList, Get, "/dead-letters", Scope::Read)
             .says("List runs whose attempt was set aside")
             .paged()
-            .answers::<RunPage>(),
+            .answers::<DeadLetterPage>(),
         Route::within(Do::DeadLetterRequeue, Post, "/dead-letters/{run}/requeue", Scope::Operate)
             .says("Put a run's attempt back in line")
             .answers::<Recorded>()
@@ -319,6 +323,9 @@ fn queues() -> Vec<Route> {
 fn store() -> Vec<Route> {
     use Method::{Delete, Get, Post};
     use Operation as Do;
+    let node = |operation, path| {
+        Route::over(operation, Post, path, Reach::Everywhere, Scope::Operate).status(204).problems(&["not_found"])
+    };
     vec![
         Route::over(Do::WorkflowList, Get, "/workflows", Reach::Anywhere, Scope::Read)
             .says("List what this node can execute")
@@ -326,6 +333,8 @@ fn store() -> Vec<Route> {
         Route::over(Do::NodeList, Get, "/nodes", Reach::Everywhere, Scope::Read)
             .says("List the nodes that share the store")
             .answers::<Nodes>(),
+        node(Do::NodeDrain, "/nodes/{process}/drain").says("Have a node hand its shards to others and take none"),
+        node(Do::NodeResume, "/nodes/{process}/resume").says("Have a node that drains take its share again"),
         Route::over(Do::TokenList, Get, "/tokens", Reach::Everywhere, Scope::Admin)
             .says("List tokens, without their secrets")
             .answers::<Tokens>(),

@@ -88,6 +88,14 @@ pub struct Run {
     pub anomalies: usize,
 }
 
+/// A run whole, as its journal folds to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunRecord {
+    /// The record, in the published format of the journal: what a `compacted` fact holds.
+    #[schemars(with = "serde_json::Value")]
+    pub record: abide_kernel::Run,
+}
+
 /// What went wrong in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Error {

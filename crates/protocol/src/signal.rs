@@ -22,6 +22,9 @@ pub struct Signal {
 /// A signal that is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Signalled {
+    /// Its number within the run.
+    #[serde(default)]
+    pub signal: u64,
     /// Whether the run had it before, by the same key or the same request.
     pub duplicate: bool,
 }

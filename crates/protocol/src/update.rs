@@ -28,6 +28,9 @@ pub struct Updated {
     /// The run.
     #[schemars(with = "crate::shape::Run")]
     pub run: RunId,
+    /// Its number within the run.
+    #[serde(default)]
+    pub update: u64,
     /// Whether the run has answered. If not, it is asked and durable: ask again with the same key for the answer.
     pub answered: bool,
     /// Whether it had been asked before, under the same key or by the same request.

@@ -20,6 +20,22 @@ use crate::link::{Letter, Mail, unknown};
 const LAST_COMMITS: usize = 4;
 
 impl Shared {
+    /// Says of a node whether it drains. Word that is lost costs time: nodes find out when they renew their leases.
+    pub(crate) fn drain_node(&self, process: &str, draining: bool) -> Result<bool, Fault> {
+        let mut visit = self.visit();
+        let Some(cluster) = visit.cluster() else { return Ok(false) };
+        if !cluster.drain(process, draining)? {
+            return Ok(false);
+        }
+        let now = self.now();
+        let mut core = self.core.lock();
+        core.another_joined(now);
+        if let Some(ring) = &core.ring {
+            ring.tell_all(&Letter::Joined);
+        }
+        Ok(true)
+    }
+
     /// Renews the lease if it is time, and brings what is served here in line with it. Whether anything was done.
     pub(crate) fn renew_if_due(&self, store: &mut dyn Store) -> bool {
         let due = |core: &Core| core.ring.as_ref().is_some_and(|ring| ring.next_renewal <= self.now());

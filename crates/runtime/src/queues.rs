@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use abide_kernel::shard::{Rate, Rule, Rules, Scope};
-use abide_kernel::{Refusal, Shard, Str, stable_hash};
+use abide_kernel::{Phase, Refusal, Run, Shard, Status, Str, Timestamp, stable_hash};
 use abide_store::{Depth, Fault, FaultKind, Kept, Reader};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use crate::commit::Releasing;
 use crate::core::Core;
 use crate::driver::{Engine, Shared};
 use crate::link::Letter;
+use crate::snapshot::Snapshot;
 
 /// Under which kind the store keeps it.
 const KIND: &str = "queue";
@@ -90,6 +91,65 @@ fn read(reader: &mut dyn Reader) -> Result<Vec<QueueRule>, Fault> {
     kept.into_iter().map(parse).collect()
 }
 
+/// Nothing waits in a queue, and nothing of it executes.
+fn empty(queue: &str) -> Depth {
+    Depth { queue: queue.to_owned(), waiting: 0, oldest: None, running: 0 }
+}
+
+/// Queues of a namespace, by name: what waits in them, and what holds for them.
+fn seen(namespace: &Str, mut depths: BTreeMap<String, Depth>, rules: Vec<QueueRule>) -> Vec<SeenQueue> {
+    let mut seen = BTreeMap::new();
+    for rule in rules.into_iter().filter(|rule| rule.namespace == *namespace) {
+        let depth = depths.remove(&*rule.queue).unwrap_or_else(|| empty(&rule.queue));
+        seen.insert(depth.queue.clone(), SeenQueue { depth, rule });
+    }
+    for (queue, depth) in depths.into_iter().filter(|(_, depth)| depth.waiting + depth.running > 0) {
+        let rule = QueueRule::new(namespace, &queue.as_str().into());
+        seen.insert(queue, SeenQueue { depth, rule });
+    }
+    seen.into_values().collect()
+}
+
+impl Snapshot {
+    /// The queues of a namespace in which something waits or executes, or for which something holds, by name. Since when the
+    /// oldest waits may be a moment old.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn queues(&mut self, namespace: &Str, now: Timestamp) -> Result<Vec<SeenQueue>, Fault> {
+        let depths = self.reader.depths(Some(namespace))?;
+        let mut depths: BTreeMap<String, Depth> =
+            depths.into_iter().map(|depth| (depth.queue.clone(), depth)).collect();
+        // What the log says after the index rows takes their place.
+        for (before, after) in self.changed_runs()? {
+            if let Some(run) = before.filter(|run| run.started.spec.namespace == *namespace)
+                && let Some(depth) = depths.get_mut(&*run.started.spec.queue)
+            {
+                depth.waiting = depth.waiting.saturating_sub(u64::from(claimable(&run, now).is_some()));
+                depth.running = depth.running.saturating_sub(u64::from(run.status() == Status::Executing));
+            }
+            if let Some(run) = after.filter(|run| run.started.spec.namespace == *namespace) {
+                let queue = &run.started.spec.queue;
+                let depth = depths.entry(queue.to_string()).or_insert_with(|| empty(queue));
+                let since = claimable(&run, now);
+                depth.waiting += u64::from(since.is_some());
+                depth.running += u64::from(run.status() == Status::Executing);
+                depth.oldest = depth.oldest.into_iter().chain(since).min();
+            }
+        }
+        depths.values_mut().filter(|depth| depth.waiting == 0).for_each(|depth| depth.oldest = None);
+        Ok(seen(namespace, depths, read(self.reader.as_mut())?))
+    }
+}
+
+/// Since when an attempt of the run can be claimed.
+fn claimable(run: &Run, now: Timestamp) -> Option<Timestamp> {
+    run.cursors.iter().find_map(|cursor| match cursor.phase {
+        Phase::Scheduled { visible_at, .. } if visible_at <= now => Some(visible_at),
+        _ => None,
+    })
+}
+
 /// The rules of the configuration and those of queues together.
 fn combined(base: &Rules, queues: &[QueueRule]) -> Result<Rules, Refusal> {
     let all = base.iter().cloned().chain(queues.iter().map(QueueRule::rule)).collect();
@@ -127,22 +187,10 @@ impl Engine {
         let shared = &self.shared;
         // What changed a moment ago is counted, too.
         shared.commit_next(true, Releasing::Here);
-        let (depths, rules) = {
-            let mut reader = shared.reader.lock();
-            (reader.depths(Some(namespace))?, read(reader.as_mut())?)
-        };
-        let mut seen = BTreeMap::new();
-        for depth in depths {
-            let rule = QueueRule::new(namespace, &depth.queue.as_str().into());
-            seen.insert(depth.queue.clone(), SeenQueue { depth, rule });
-        }
-        for rule in rules.into_iter().filter(|rule| rule.namespace == *namespace) {
-            let queue = rule.queue.to_string();
-            let none = || Depth { queue: queue.clone(), waiting: 0, oldest: None, running: 0 };
-            let depth = seen.remove(&queue).map_or_else(none, |seen: SeenQueue| seen.depth);
-            seen.insert(queue, SeenQueue { depth, rule });
-        }
-        Ok(seen.into_values().collect())
+        let mut reader = shared.reader.lock();
+        let depths = reader.depths(Some(namespace))?;
+        let depths = depths.into_iter().map(|depth| (depth.queue.clone(), depth)).collect();
+        Ok(seen(namespace, depths, read(reader.as_mut())?))
     }
 
     /// Changes what holds for a queue, here at once and elsewhere soon. It blocks until that is durable.

@@ -15,7 +15,7 @@ const PAGE_ROWS: usize = 10_000;
 
 /// What a store holds, as far as it was durable when it was read.
 pub struct Snapshot {
-    reader: Box<dyn Reader>,
+    pub(crate) reader: Box<dyn Reader>,
     tail: BTreeMap<RunId, Tail>,
 }
 
@@ -209,6 +209,17 @@ impl Snapshot {
         }
         stats.runs = counts.into_iter().filter(|(_, count)| *count > 0).collect();
         Ok(stats)
+    }
+
+    /// Runs that the tail of the log changed: as index rows have them, and as they stand.
+    pub(crate) fn changed_runs(&mut self) -> Result<Vec<(Option<Run>, Option<Run>)>, Fault> {
+        let mut changed = Vec::with_capacity(self.tail.len());
+        for (run, tail) in &self.tail {
+            let before = believed(self.reader.read_run(*run))?.filter(|stored| !stored.run.is_reservation());
+            let after = open((run, tail)).map(|stored| stored.run.clone());
+            changed.push((before.map(|stored| stored.run), after));
+        }
+        Ok(changed)
     }
 
     /// Runs that the tail of the log shows to be damaged, and what is wrong with them.

@@ -38,8 +38,10 @@ mod machine;
 pub mod otlp;
 mod outcome;
 mod people;
+/// How servers are spoken to, for the command line. It may change with every release.
 #[cfg(feature = "http")]
-mod remote;
+#[doc(hidden)]
+pub mod remote;
 mod run;
 mod standing;
 mod start;

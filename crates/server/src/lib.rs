@@ -18,5 +18,6 @@ mod token;
 
 pub use limits::Limits;
 pub use listen::{Listening, ServeError, Server};
+pub use routes::{shown_nodes, shown_queue, shown_rule};
 pub use tls::{Tls, TlsError};
 pub use token::{BadToken, mint, shown};

@@ -83,7 +83,10 @@ async fn a_run_is_signalled_and_cancelled() {
     let ada = desk.admin(&["shop"]);
     let run = start(&ada, json!({"workflow": "wait", "input": {}})).await;
     let signal = json!({"name": "go", "payload": {"n": 1.50}, "dedup": "once"});
-    assert_eq!(ada.post(&format!("{RUNS}/{run}/signals"), signal.clone()).await.good(), json!({"duplicate": false}));
+    assert_eq!(
+        ada.post(&format!("{RUNS}/{run}/signals"), signal.clone()).await.good(),
+        json!({"signal": 1, "duplicate": false})
+    );
     assert_eq!(ada.post(&format!("{RUNS}/{run}/signals"), signal).await.status, 200);
     let ended = ada.get(&format!("{RUNS}/{run}/result?wait_ms=20000")).await.good();
     assert_eq!(ended["status"], "done");
@@ -105,9 +108,9 @@ async fn a_function_is_asked_and_a_machine_is_not() {
     let run = start(&ada, json!({"workflow": "asked"})).await;
     let update = json!({"name": "double", "input": 21, "dedup": "a", "wait_ms": 20000});
     let answer = ada.post(&format!("{RUNS}/{run}/updates"), update.clone()).await.good();
-    assert_eq!(answer, json!({"run": run, "answered": true, "duplicate": false, "answer": 42}));
+    assert_eq!(answer, json!({"run": run, "update": 1, "answered": true, "duplicate": false, "answer": 42}));
     let again = ada.post(&format!("{RUNS}/{run}/updates"), update).await.good();
-    assert_eq!(again, json!({"run": run, "answered": true, "duplicate": true, "answer": 42}));
+    assert_eq!(again, json!({"run": run, "update": 1, "answered": true, "duplicate": true, "answer": 42}));
     let machine = start(&ada, json!({"workflow": "wait"})).await;
     let refused = ada.post(&format!("{RUNS}/{machine}/updates"), json!({"name": "double"})).await;
     assert_eq!(refused.problem(), "no_updates");

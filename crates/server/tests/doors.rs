@@ -20,6 +20,7 @@ fn filled(route: &Route, namespace: &str) -> String {
         .replace("{boundary}", "manual_0193f2c4a1b2000000000000000000aa.1")
         .replace("{letter}", "letter_1")
         .replace("{queue}", "mail")
+        .replace("{process}", "1a2b-0193f2c4a1b2c3d4")
         .replace("{token}", "0193f2c4a1b20000")
 }
 

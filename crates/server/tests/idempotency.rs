@@ -43,8 +43,8 @@ async fn one_key_for_two_tenants_or_two_runs_never_meets() {
     for run in [&shop["run"], &other["run"]] {
         let path = format!("/v1/namespaces/shop/runs/{}/signals", run.as_str().unwrap());
         let signal = json!({"name": "later"});
-        assert_eq!(ada.keyed(&path, KEY, signal.clone()).await.good(), json!({"duplicate": false}));
-        assert_eq!(ada.keyed(&path, KEY, signal).await.good(), json!({"duplicate": true}));
+        assert_eq!(ada.keyed(&path, KEY, signal.clone()).await.good(), json!({"signal": 1, "duplicate": false}));
+        assert_eq!(ada.keyed(&path, KEY, signal).await.good(), json!({"signal": 1, "duplicate": true}));
     }
     let cancel = format!("/v1/namespaces/shop/runs/{}/cancel", shop["run"].as_str().unwrap());
     assert_eq!(ada.keyed(&cancel, KEY, json!({})).await.good()["duplicate"], false);

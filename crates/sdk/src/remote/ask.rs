@@ -33,7 +33,10 @@ fn text(text: Option<Str>) -> Option<String> {
 
 impl Http {
     /// Carries out a command, as the engine would.
-    pub(crate) async fn command(&self, command: Command, now: Timestamp) -> Result<Answer, ClientError> {
+    ///
+    /// # Errors
+    /// When there is no answer, or the answer is a problem.
+    pub async fn command(&self, command: Command, now: Timestamp) -> Result<Answer, ClientError> {
         match command {
             Command::Start { request, spec } => self.start(request, *spec, now).await,
             Command::Watch { run } => self.watch(run).await,
@@ -41,8 +44,8 @@ impl Http {
                 let signal::Sent { name, payload, dedup, request } = *sent;
                 let body = Signal { name: name.to_string(), payload, dedup: text(dedup) };
                 let path = path(run, "/signals");
-                let Signalled { duplicate } = self.ask(Ask::post(&path, &body)?.key(request)).await?;
-                Ok(Answer::Signalled(signal::Accepted { signal: 0, duplicate }))
+                let Signalled { signal, duplicate } = self.ask(Ask::post(&path, &body)?.key(request)).await?;
+                Ok(Answer::Signalled(signal::Accepted { signal, duplicate }))
             }
             Command::Cancel { run, request, cascade, reason } => {
                 let body = Cancel { reason: reason.message.to_string(), cascade };
@@ -174,7 +177,8 @@ impl Http {
             let answered = self.ask::<Updated>(Ask::post(&path, &body)?.key(asked.request).wait(wait)).await;
             match (answered, told) {
                 (Ok(updated), Told::Accepted) => {
-                    return Ok(Answer::Requested(update::Accepted { update: 0, duplicate: updated.duplicate }));
+                    let Updated { update, duplicate, .. } = updated;
+                    return Ok(Answer::Requested(update::Accepted { update, duplicate }));
                 }
                 (Ok(Updated { answered: true, answer, .. }), Told::Answered) => {
                     return Ok(Answer::Answered(Reply::Value(answer.unwrap_or_default())));

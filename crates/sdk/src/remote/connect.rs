@@ -49,7 +49,12 @@ impl Connect {
         Ok(Client { way: Way::Server(Arc::new(self.http()?)) })
     }
 
-    pub(crate) fn http(&self) -> Result<Http, StartError> {
+    /// The way there.
+    ///
+    /// # Errors
+    /// When the URL is not one of a server.
+    #[doc(hidden)]
+    pub fn http(&self) -> Result<Http, StartError> {
         let bad = |problem: &str| StartError::Server { url: self.url.clone(), problem: problem.into() };
         let host = self.url.strip_prefix("http://").or_else(|| self.url.strip_prefix("https://"));
         let host = host.ok_or_else(|| bad("expected http://host:port or https://host:port"))?.trim_end_matches('/');

@@ -18,16 +18,17 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// A way to a server, for one namespace.
 #[derive(Clone, Debug)]
-pub(crate) struct Http {
+pub struct Http {
     client: reqwest::Client,
     base: String,
     token: Option<String>,
     namespace: String,
+    tries_max: u32,
 }
 
 /// Why a request has no answer.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub enum Trouble {
     /// The server said no.
     Problem(Box<Problem>),
     /// Nobody knows whether it arrived.
@@ -40,7 +41,8 @@ pub(crate) enum Trouble {
 
 impl Trouble {
     /// Whether the same request may be answered later.
-    pub(crate) fn may_pass(&self) -> bool {
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
         match self {
             Self::Problem(problem) => matches!(problem.status, 408 | 429 | 502 | 503 | 504),
             Self::Unreachable(_) => true,
@@ -66,7 +68,7 @@ pub(crate) fn pause(tries: u32) -> Duration {
 }
 
 /// A request that is about to be sent.
-pub(crate) struct Ask<'a> {
+pub struct Ask<'a> {
     /// Whether it is about the store as a whole, and not about a namespace.
     over: bool,
     method: reqwest::Method,
@@ -78,41 +80,67 @@ pub(crate) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    pub(crate) fn get(path: &'a str) -> Self {
+    /// Asks for something.
+    #[must_use]
+    pub fn get(path: &'a str) -> Self {
         let (query, wait) = (Vec::new(), Duration::ZERO);
         Self { over: false, method: reqwest::Method::GET, path, query, body: None, key: None, wait }
     }
 
-    pub(crate) fn post(path: &'a str, body: &impl Serialize) -> Result<Self, ClientError> {
+    /// Sends something.
+    ///
+    /// # Errors
+    /// When it cannot be encoded.
+    pub fn post(path: &'a str, body: &impl Serialize) -> Result<Self, ClientError> {
         let what = || format!("what is sent to {path}");
         let body = serde_json::to_vec(body).map_err(|source| ClientError::Codec { what: what(), source })?;
         Ok(Self { method: reqwest::Method::POST, body: Some(body), ..Self::get(path) })
     }
 
+    /// Sends something in place of what was there.
+    ///
+    /// # Errors
+    /// When it cannot be encoded.
+    pub fn put(path: &'a str, body: &impl Serialize) -> Result<Self, ClientError> {
+        Ok(Self { method: reqwest::Method::PUT, ..Self::post(path, body)? })
+    }
+
+    /// Removes something.
+    #[must_use]
+    pub fn delete(path: &'a str) -> Self {
+        Self { method: reqwest::Method::DELETE, ..Self::get(path) }
+    }
+
     /// A verb that says everything by its path.
-    pub(crate) fn verb(path: &'a str) -> Self {
+    #[must_use]
+    pub fn verb(path: &'a str) -> Self {
         Self { method: reqwest::Method::POST, ..Self::get(path) }
     }
 
     /// It is about the store as a whole.
-    pub(crate) fn over(mut self) -> Self {
+    #[must_use]
+    pub fn over(mut self) -> Self {
         self.over = true;
         self
     }
 
     /// The same request under the same key is carried out once.
-    pub(crate) fn key(mut self, key: RequestId) -> Self {
+    #[must_use]
+    pub fn key(mut self, key: RequestId) -> Self {
         self.key = Some(key);
         self
     }
 
-    pub(crate) fn with(mut self, name: &'a str, value: Option<String>) -> Self {
+    /// A parameter of the query, if there is a value.
+    #[must_use]
+    pub fn with(mut self, name: &'a str, value: Option<String>) -> Self {
         self.query.extend(value.map(|value| (name, value)));
         self
     }
 
     /// The server may take so long to answer.
-    pub(crate) fn wait(mut self, wait: Duration) -> Self {
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
@@ -120,10 +148,20 @@ impl<'a> Ask<'a> {
 
 impl Http {
     pub(crate) fn new(client: reqwest::Client, base: &str, namespace: &str, token: Option<String>) -> Self {
-        Self { client, base: base.trim_end_matches('/').to_owned(), token, namespace: namespace.to_owned() }
+        let base = base.trim_end_matches('/').to_owned();
+        Self { client, base, token, namespace: namespace.to_owned(), tries_max: TRIES_MAX }
     }
 
-    pub(crate) fn namespace(&self) -> &str {
+    /// A request is sent again at most so often.
+    #[must_use]
+    pub fn tries(mut self, most: u32) -> Self {
+        self.tries_max = most;
+        self
+    }
+
+    /// The namespace that is asked about.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
@@ -132,8 +170,8 @@ impl Http {
         Self { namespace: namespace.to_owned(), ..self.clone() }
     }
 
-    /// Sends a request once.
-    pub(crate) async fn once<T: DeserializeOwned>(&self, ask: &Ask<'_>) -> Result<T, Trouble> {
+    /// A request as it is sent.
+    pub(crate) fn request(&self, ask: &Ask<'_>) -> reqwest::RequestBuilder {
         let mut url = format!("{}{}", self.base, abide_protocol::PREFIX);
         if !ask.over {
             url.push_str(&format!("/namespaces/{}", escape(&self.namespace)));
@@ -143,7 +181,7 @@ impl Http {
             url.push(if number == 0 { '?' } else { '&' });
             url.push_str(&format!("{name}={}", escape(value)));
         }
-        let mut request = self.client.request(ask.method.clone(), url).timeout(ask.wait + PATIENCE);
+        let mut request = self.client.request(ask.method.clone(), url);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
@@ -153,32 +191,33 @@ impl Http {
         if let Some(body) = &ask.body {
             request = request.header("Content-Type", "application/json").body(body.clone());
         }
-        let unreachable = |error: reqwest::Error| {
-            let distrusted = is_distrust(&error);
-            let why = chain(&error.without_url());
-            if distrusted { Trouble::Distrusted(why) } else { Trouble::Unreachable(why) }
-        };
+        request
+    }
+
+    /// Sends a request once.
+    ///
+    /// # Errors
+    /// When there is no answer, or the answer is a problem.
+    pub async fn once<T: DeserializeOwned>(&self, ask: &Ask<'_>) -> Result<T, Trouble> {
+        let request = self.request(ask).timeout(ask.wait + PATIENCE);
         let answer = request.send().await.map_err(unreachable)?;
-        let status = answer.status();
+        if !answer.status().is_success() {
+            return Err(problem(answer).await);
+        }
         let bytes = answer.bytes().await.map_err(unreachable)?;
-        if status.is_success() {
-            let body: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
-            return serde_json::from_slice(body)
-                .map_err(|error| Trouble::Nonsense(format!("an answer of another shape: {error}")));
-        }
-        match serde_json::from_slice::<Problem>(&bytes) {
-            Ok(problem) => Err(Trouble::Problem(Box::new(problem))),
-            Err(_) if status.is_server_error() => Err(Trouble::Unreachable(format!("the answer is {status}"))),
-            Err(_) => Err(Trouble::Nonsense(format!("{status} without a problem; is this an Abide server?"))),
-        }
+        let body: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
+        serde_json::from_slice(body).map_err(|error| Trouble::Nonsense(format!("an answer of another shape: {error}")))
     }
 
     /// Sends a request until it is answered, as long as that may help. It must be one that may be sent twice.
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Trouble> {
+    ///
+    /// # Errors
+    /// When there is no answer, or the answer is a problem.
+    pub async fn ask<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Trouble> {
         let mut tries = 0;
         loop {
             match self.once(&ask).await {
-                Err(trouble) if trouble.may_pass() && tries < TRIES_MAX => {
+                Err(trouble) if trouble.may_pass() && tries < self.tries_max => {
                     tokio::time::sleep(pause(tries)).await;
                     tries += 1;
                 }
@@ -216,6 +255,27 @@ pub(super) fn client(url: &str, trusted: &[Vec<u8>]) -> Result<reqwest::Client, 
     builder.build().map_err(|error| chain(&error))
 }
 
+/// What is in the way when no answer came.
+pub(crate) fn unreachable(error: reqwest::Error) -> Trouble {
+    let distrusted = is_distrust(&error);
+    let why = chain(&error.without_url());
+    if distrusted { Trouble::Distrusted(why) } else { Trouble::Unreachable(why) }
+}
+
+/// What an answer says that is no success.
+pub(crate) async fn problem(answer: reqwest::Response) -> Trouble {
+    let status = answer.status();
+    let bytes = match answer.bytes().await {
+        Ok(bytes) => bytes,
+        Err(error) => return unreachable(error),
+    };
+    match serde_json::from_slice::<Problem>(&bytes) {
+        Ok(problem) => Trouble::Problem(Box::new(problem)),
+        Err(_) if status.is_server_error() => Trouble::Unreachable(format!("the answer is {status}")),
+        Err(_) => Trouble::Nonsense(format!("{status} without a problem; is this an Abide server?")),
+    }
+}
+
 /// An error with its causes, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -229,7 +289,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// A part of a path or query, with everything escaped that could mean something there.
-fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

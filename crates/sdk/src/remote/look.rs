@@ -5,7 +5,7 @@ use abide_kernel::explain::{Explanation, Reason};
 use abide_kernel::shard::Settling;
 use abide_kernel::{LetterId, Rev, Row, Run, RunId, Seq};
 use abide_protocol::limits::PAGE_MAX;
-use abide_protocol::{Journal, Letter, Letters, RunPage, RunSummary};
+use abide_protocol::{Journal, Letter, Letters, RunPage, RunRecord, RunSummary};
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
 
 use super::Http;
@@ -13,7 +13,11 @@ use super::http::Ask;
 use crate::ClientError;
 
 impl Http {
-    pub(crate) async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, ClientError> {
+    /// Runs that match, newest first.
+    ///
+    /// # Errors
+    /// When there is no answer, or the answer is a problem.
+    pub async fn list(&self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, ClientError> {
         let http = match &filter.namespace {
             Some(namespace) => self.within(namespace),
             None => self.clone(),
@@ -42,7 +46,10 @@ impl Http {
     }
 
     /// The run's journal from a revision on.
-    pub(crate) async fn journal(&self, run: RunId, from: u64) -> Result<Vec<Row>, ClientError> {
+    ///
+    /// # Errors
+    /// When there is no answer, or the answer is a problem.
+    pub async fn journal(&self, run: RunId, from: u64) -> Result<Vec<Row>, ClientError> {
         let path = format!("/runs/{run}/journal");
         let mut rows: Vec<Row> = Vec::new();
         let mut from = Some(from);
@@ -59,17 +66,21 @@ impl Http {
         Ok(rows)
     }
 
-    /// The run as it stands: its journal, folded.
-    pub(crate) async fn show(&self, run: RunId) -> Result<Run, ClientError> {
-        let rows = self.journal(run, 0).await?;
-        let nonsense = |what: String| ClientError::Engine(abide_runtime::Unanswered::Unexpected(what));
-        let (first, rest) = rows.split_first().ok_or_else(|| nonsense(format!("{run} without a journal")))?;
-        let mut folded = Run::begin(first).map_err(|bad| nonsense(bad.to_string()))?;
-        rest.iter().for_each(|row| folded.apply_row(row));
-        Ok(folded)
+    /// The run as it stands.
+    ///
+    /// # Errors
+    /// When there is no answer, or the answer is a problem.
+    pub async fn show(&self, run: RunId) -> Result<Run, ClientError> {
+        let path = format!("/runs/{run}/record");
+        let RunRecord { record } = self.ask(Ask::get(&path)).await?;
+        Ok(record)
     }
 
-    pub(crate) async fn explain(&self, run: RunId) -> Result<Explanation, ClientError> {
+    /// Why a run does not move.
+    ///
+    /// # Errors
+    /// When there is no answer, or the answer is a problem.
+    pub async fn explain(&self, run: RunId) -> Result<Explanation, ClientError> {
         let path = format!("/runs/{run}/explain");
         let told: abide_protocol::Explanation = self.ask(Ask::get(&path)).await?;
         Ok(Explanation {
@@ -80,7 +91,11 @@ impl Http {
         })
     }
 
-    pub(crate) async fn dead_letters(&self) -> Result<Vec<DeadLetterItem>, ClientError> {
+    /// Messages that were set aside.
+    ///
+    /// # Errors
+    /// When there is no answer, or the answer is a problem.
+    pub async fn dead_letters(&self) -> Result<Vec<DeadLetterItem>, ClientError> {
         let Letters { letters } = self.ask(Ask::get("/dead-letters").over()).await?;
         let item = |letter: Letter| {
             let what = || format!("the message of {}", letter.letter);
@@ -92,7 +107,11 @@ impl Http {
         letters.into_iter().map(item).collect()
     }
 
-    pub(crate) async fn settle(&self, letter: LetterId, how: Settling) -> Result<(), ClientError> {
+    /// Settles a message that was set aside.
+    ///
+    /// # Errors
+    /// When there is no answer, or the answer is a problem.
+    pub async fn settle(&self, letter: LetterId, how: Settling) -> Result<(), ClientError> {
         let verb = match how {
             Settling::Requeue => "requeue",
             Settling::Discard => "discard",

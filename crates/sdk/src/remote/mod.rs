@@ -5,9 +5,11 @@ mod connect;
 mod http;
 mod look;
 mod reporter;
+mod tail;
 mod worker;
 
 pub use connect::Connect;
 pub(crate) use connect::is_server;
-pub(crate) use http::Http;
+pub use http::{Ask, Http, Trouble, escape};
+pub use tail::{Event, Events};
 pub(crate) use worker::{Hired, Worker};

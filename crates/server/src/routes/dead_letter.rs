@@ -2,18 +2,28 @@
 
 use abide_kernel::shard::{Command, Settling};
 use abide_kernel::{LetterId, RunId, Status};
-use abide_protocol::{Instant, Letter, Letters};
+use abide_protocol::{DeadAttempt, DeadLetterPage, Instant, Letter, Letters};
 use abide_store::{DeadLetterItem, Filter};
 
 use super::cancel::recorded;
-use super::run::page;
+use super::run::{listed, summary};
 use crate::answer::{Answered, Refused, done, internal, json};
 use crate::call::{Call, in_time};
 
 pub(crate) async fn runs(call: Call) -> Answered {
     let mut filter = Filter::default();
     filter.statuses = vec![Status::DeadLettered];
-    json(&page(&call, filter).await?)
+    let (found, next) = listed(&call, filter).await?;
+    let mut attempts = Vec::new();
+    for listed in &found {
+        match call.find(listed.run).await {
+            Ok(run) => attempts.extend(DeadAttempt::of(&run)),
+            // It was given up and removed since it was listed.
+            Err(Refused(problem)) if problem.code == "not_found" => {}
+            Err(other) => return Err(other),
+        }
+    }
+    json(&DeadLetterPage { runs: found.iter().map(summary).collect(), attempts, next })
 }
 
 pub(crate) async fn requeue_run(call: Call) -> Answered {

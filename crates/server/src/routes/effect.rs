@@ -15,7 +15,7 @@ use crate::call::Call;
 
 pub(crate) async fn of_run(call: Call) -> Answered {
     let run = call.run().await?;
-    json(&Effects { effects: run.effects().map(|effect| Effect::from(&effect)).collect() })
+    json(&Effects { effects: run.effects().map(|effect| Effect::of(run.id, &effect)).collect() })
 }
 
 pub(crate) async fn in_doubt(call: Call) -> Answered {
@@ -30,7 +30,7 @@ pub(crate) async fn in_doubt(call: Call) -> Answered {
             Err(other) => return Err(other),
         };
         let doubted = run.effects().filter(|effect| effect.standing == Standing::InDoubt);
-        effects.extend(doubted.map(|effect| RunEffect { run: run.id, effect: Effect::from(&effect) }));
+        effects.extend(doubted.map(|effect| RunEffect { run: run.id, effect: Effect::of(run.id, &effect) }));
     }
     json(&EffectPage { effects, next })
 }

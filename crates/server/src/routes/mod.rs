@@ -23,6 +23,9 @@ use abide_protocol::Operation as Do;
 use crate::answer::Answered;
 use crate::call::Call;
 
+pub use node::shown_nodes;
+pub use queue::{shown_queue, shown_rule};
+
 /// Carries out what is asked.
 pub(crate) async fn perform(call: Call) -> Answered {
     match call.operation {
@@ -30,6 +33,7 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::RunStartMany => start::many(call).await,
         Do::RunList => run::list(call).await,
         Do::RunShow => run::show(call).await,
+        Do::RunRecord => run::record(call).await,
         Do::RunJournal => journal::read(call).await,
         Do::RunExplain => run::explain(call).await,
         Do::RunEffects => effect::of_run(call).await,
@@ -68,6 +72,8 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::QueueLimit => queue::limit(call).await,
         Do::WorkflowList => node::workflows(&call),
         Do::NodeList => node::list(call).await,
+        Do::NodeDrain => node::drain(call, true).await,
+        Do::NodeResume => node::drain(call, false).await,
         Do::TokenList => token::list(call).await,
         Do::TokenCreate => token::create(call).await,
         Do::TokenRevoke => token::revoke(call).await,

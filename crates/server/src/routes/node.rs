@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use abide_protocol::{Health, Instant, Node, Nodes, Problem, Ready, Workflow, Workflows, openapi as document};
 use abide_store::{Living, Membership};
 
-use crate::answer::{Answered, json, text};
+use crate::answer::{Answered, done, json, text};
 use crate::call::Call;
 
 pub(crate) fn workflows(call: &Call) -> Answered {
@@ -19,20 +19,41 @@ pub(crate) fn workflows(call: &Call) -> Answered {
 }
 
 pub(crate) async fn list(call: Call) -> Answered {
-    let nodes = match call.blocking(|engine| engine.membership()).await?? {
-        Some(seen) => seen.living.iter().chain(&seen.gone).map(|living| node(&seen, living)).collect(),
-        // Of a store for one process at a time this is the one.
-        None => vec![Node {
-            node: call.engine.process().to_string(),
-            process: call.engine.process().to_string(),
-            address: String::new(),
-            draining: false,
-            living: true,
-            lease_until: None,
-            shards: Vec::new(),
-        }],
+    if let Some(seen) = call.blocking(|engine| engine.membership()).await?? {
+        return json(&shown_nodes(&seen));
+    }
+    // Of a store for one process at a time this is the one.
+    let only = Node {
+        node: call.engine.process().to_string(),
+        process: call.engine.process().to_string(),
+        address: String::new(),
+        draining: false,
+        living: true,
+        lease_until: None,
+        lease_left_ms: None,
+        shards: Vec::new(),
     };
-    json(&Nodes { nodes })
+    json(&Nodes { nodes: vec![only], shards: 0, unserved: 0 })
+}
+
+/// Asks a node to hand over what it serves, or to take its share again.
+pub(crate) async fn drain(call: Call, draining: bool) -> Answered {
+    let process = call.word("process").to_owned();
+    let asked = process.clone();
+    match call.blocking(move |engine| engine.drain_node(&asked, draining)).await?? {
+        true => Ok(done()),
+        false => Err(Problem::new("not_found", format!("no process {process:?} shares this store now")).into()),
+    }
+}
+
+/// Nodes as they are shown.
+#[must_use]
+pub fn shown_nodes(seen: &Membership) -> Nodes {
+    Nodes {
+        nodes: seen.living.iter().chain(&seen.gone).map(|living| node(seen, living)).collect(),
+        shards: seen.shards.len(),
+        unserved: seen.shards.iter().filter(|owned| seen.is_free(owned.shard)).count(),
+    }
 }
 
 fn node(seen: &Membership, living: &Living) -> Node {
@@ -45,6 +66,7 @@ fn node(seen: &Membership, living: &Living) -> Node {
         draining: member.draining,
         living: living.until > seen.now,
         lease_until: Some(Instant(living.until)),
+        lease_left_ms: Some(living.until.since(seen.now)),
         shards: owned.map(|owned| owned.shard.0).collect(),
     }
 }

@@ -1,9 +1,9 @@
 //! Queues: how much waits in them; they are paused, resumed and limited.
 
-use abide_kernel::Str;
 use abide_kernel::limits::NAME_BYTES_MAX;
+use abide_kernel::{Str, Timestamp};
 use abide_protocol::{Instant, Problem, Queue, QueueHeld, QueueLimits, QueueRate, Queues, Scope};
-use abide_runtime::QueueRule;
+use abide_runtime::{QueueRule, SeenQueue};
 
 use crate::answer::{Answered, Refused, json};
 use crate::call::Call;
@@ -12,14 +12,19 @@ pub(crate) async fn list(call: Call) -> Answered {
     let namespace = call.namespace();
     let seen = call.blocking(move |engine| engine.queues(&namespace)).await??;
     let now = call.engine.now();
-    let queue = |seen: abide_runtime::SeenQueue| Queue {
-        held: held(&seen.rule),
+    json(&Queues { queues: seen.iter().map(|seen| shown_queue(seen, now)).collect() })
+}
+
+/// A queue as it is shown.
+#[must_use]
+pub fn shown_queue(seen: &SeenQueue, now: Timestamp) -> Queue {
+    Queue {
+        held: shown_rule(&seen.rule),
         depth: seen.depth.waiting,
         oldest_at: seen.depth.oldest.map(Instant),
         oldest_age_ms: seen.depth.oldest.map(|at| now.since(at)),
         running: seen.depth.running,
-    };
-    json(&Queues { queues: seen.into_iter().map(queue).collect() })
+    }
 }
 
 pub(crate) async fn pause(call: Call) -> Answered {
@@ -43,7 +48,7 @@ pub(crate) async fn limit(call: Call) -> Answered {
 async fn change(call: &Call, change: impl FnOnce(&mut QueueRule) + Send + 'static) -> Answered {
     let (namespace, queue) = (call.namespace(), named(call)?);
     let rule = call.blocking(move |engine| engine.change_queue(&namespace, &queue, change)).await??;
-    json(&held(&rule))
+    json(&shown_rule(&rule))
 }
 
 fn named(call: &Call) -> Result<Str, Refused> {
@@ -58,7 +63,9 @@ fn named(call: &Call) -> Result<Str, Refused> {
     Ok(queue.into())
 }
 
-fn held(rule: &QueueRule) -> QueueHeld {
+/// What holds for a queue, as it is shown.
+#[must_use]
+pub fn shown_rule(rule: &QueueRule) -> QueueHeld {
     let rate = rule.rate.map(|(count, per_ms)| QueueRate { count, per_ms });
     QueueHeld {
         queue: rule.queue.to_string(),

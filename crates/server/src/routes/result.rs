@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use abide_kernel::shard::{Answer, Command, Ending as Ended};
-use abide_kernel::{Run, Status};
 use abide_protocol::{Ending, Error};
 
 use crate::answer::{Answered, json, unexpected};
@@ -13,22 +12,15 @@ pub(crate) async fn wait(call: Call) -> Answered {
     let wait = Duration::from_millis(call.number("wait_ms").unwrap_or(0));
     let run = call.run().await?;
     if run.end.is_some() || wait.is_zero() {
-        return json(&standing(&run));
+        return json(&Ending::of(&run));
     }
     let watch = Command::Watch { run: run.id };
     match call.within(wait, call.engine.ask(run.id.slot(), watch)).await.transpose()? {
         Some(Answer::Ended(ended)) => json(&ending(&ended)),
         // Not yet, or who serves the run has changed: whoever asks, asks again.
-        None | Some(Answer::Refused(abide_kernel::Refusal::Unknown)) => json(&standing(&call.find(run.id).await?)),
+        None | Some(Answer::Refused(abide_kernel::Refusal::Unknown)) => json(&Ending::of(&call.find(run.id).await?)),
         Some(other) => Err(unexpected(&other)),
     }
-}
-
-pub(crate) fn standing(run: &Run) -> Ending {
-    let status = run.status();
-    let error = run.last_error.as_deref().filter(|_| status.is_terminal() && status != Status::Done);
-    let result = run.result.clone().filter(|_| status == Status::Done);
-    Ending { run: run.id, status, ended: status.is_terminal(), result, error: error.map(Error::from) }
 }
 
 fn ending(ended: &Ended) -> Ending {

@@ -1,7 +1,9 @@
 //! Runs as they are seen.
 
 use abide_kernel::{Run, Status};
-use abide_protocol::{Error, Explanation, Instant, ProgressPage, Run as Shown, RunPage, RunSummary, latest_progress};
+use abide_protocol::{
+    Error, Explanation, Instant, ProgressPage, Run as Shown, RunPage, RunRecord, RunSummary, latest_progress,
+};
 use abide_store::{Filter, Listed, Page};
 
 use crate::answer::{Answered, Refused, json};
@@ -13,16 +15,11 @@ pub(crate) async fn list(call: Call) -> Answered {
     (filter.workflow, filter.queue, filter.key) = (text("workflow"), text("queue"), text("key"));
     filter.statuses = statuses(call.asked("status"))?;
     filter.parent = call.run_asked("parent")?;
-    json(&page(&call, filter).await?)
+    let (listed, next) = listed(&call, filter).await?;
+    json(&RunPage { runs: listed.iter().map(summary).collect(), next })
 }
 
-/// A page of the runs of this namespace that match.
-pub(crate) async fn page(call: &Call, filter: Filter) -> Result<RunPage, Refused> {
-    let (listed, next) = listed(call, filter).await?;
-    Ok(RunPage { runs: listed.iter().map(summary).collect(), next })
-}
-
-/// The same, and where the next page begins.
+/// A page of the runs of this namespace that match, and where the next page begins.
 pub(crate) async fn listed(
     call: &Call,
     mut filter: Filter,
@@ -50,7 +47,7 @@ fn statuses(words: Option<&str>) -> Result<Vec<Status>, Refused> {
     Ok(statuses)
 }
 
-fn summary(listed: &Listed) -> RunSummary {
+pub(crate) fn summary(listed: &Listed) -> RunSummary {
     let text = |text: &Option<abide_kernel::Str>| text.as_deref().map(str::to_owned);
     RunSummary {
         run: listed.run,
@@ -71,6 +68,10 @@ fn summary(listed: &Listed) -> RunSummary {
 
 pub(crate) async fn show(call: Call) -> Answered {
     json(&shown(&call.run().await?))
+}
+
+pub(crate) async fn record(call: Call) -> Answered {
+    json(&RunRecord { record: call.run().await? })
 }
 
 pub(crate) async fn progress(call: Call) -> Answered {

@@ -12,7 +12,7 @@ pub(crate) async fn send(call: Call) -> Answered {
     let run = call.run().await?.id;
     let sent = Sent { name: name.into(), payload, dedup: dedup.map(Into::into), request: call.request() };
     match call.ask(run.slot(), Command::Signal { run, sent: Box::new(sent) }).await? {
-        Answer::Signalled(accepted) => json(&Signalled { duplicate: accepted.duplicate }),
+        Answer::Signalled(accepted) => json(&Signalled { signal: accepted.signal, duplicate: accepted.duplicate }),
         other => Err(unexpected(&other)),
     }
 }

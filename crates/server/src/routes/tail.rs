@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use abide_kernel::{Refusal, RunId, Str};
-use abide_protocol::{Following, Happened, Instant, JournalRow, Progress, Reset, ResetReason};
+use abide_protocol::{Ending, Following, Happened, Instant, JournalRow, Progress, Reset, ResetReason};
 use abide_runtime::{Cursor, RunMoves, Taken};
 use axum::body::{Body, Bytes};
 use axum::http::Response;
@@ -13,7 +13,6 @@ use futures_util::stream;
 use serde::Serialize;
 use tokio::time::Instant as Moment;
 
-use super::result::standing;
 use crate::answer::{Answered, Refused, internal, streamed};
 use crate::call::{Call, in_time};
 use crate::limits::{CHUNK_BYTES_MAX, CHUNK_EVENTS_MAX, KEEP_ALIVE};
@@ -182,7 +181,7 @@ impl RunTail {
             // It may have begun anew between the two looks.
             let run = self.stream.call.find(self.run).await?;
             if run.end.is_some() && run.rev.0 == self.told {
-                event(&mut text, None, "end", &standing(&run))?;
+                event(&mut text, None, "end", &Ending::of(&run))?;
                 self.stream.over = true;
             }
         }

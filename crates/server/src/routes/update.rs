@@ -24,14 +24,14 @@ pub(crate) async fn ask(call: Call) -> Answered {
     }
     let asked = Requesting { name: name.into(), input, dedup: dedup.map(Into::into), request: call.request() };
     let command = |told| Command::Update { run, asked: Box::new(asked.clone()), told };
-    let duplicate = match call.ask(run.slot(), command(Told::Accepted)).await? {
-        Answer::Requested(accepted) => accepted.duplicate,
+    let (update, duplicate) = match call.ask(run.slot(), command(Told::Accepted)).await? {
+        Answer::Requested(accepted) => (accepted.update, accepted.duplicate),
         other => return Err(unexpected(&other)),
     };
     let wait = wait_ms.map_or(WAIT, Duration::from_millis);
     match call.within(wait, call.engine.ask(run.slot(), command(Told::Answered))).await.transpose()? {
         Some(Answer::Answered(Reply::Value(value))) => {
-            json(&Updated { run, answered: true, duplicate, answer: Some(value) })
+            json(&Updated { run, update, answered: true, duplicate, answer: Some(value) })
         }
         Some(Answer::Answered(Reply::Rejected(error))) => {
             let mut problem =
@@ -40,7 +40,7 @@ pub(crate) async fn ask(call: Call) -> Answered {
             Err(problem.into())
         }
         None | Some(Answer::Refused(Refusal::Unknown)) => {
-            json(&Updated { run, answered: false, duplicate, answer: None })
+            json(&Updated { run, update, answered: false, duplicate, answer: None })
         }
         Some(other) => Err(unexpected(&other)),
     }
