@@ -38,8 +38,7 @@ impl Shared {
 
     /// Renews the lease if it is time, and brings what is served here in line with it. Whether anything was done.
     pub(crate) fn renew_if_due(&self, store: &mut dyn Store) -> bool {
-        let due = |core: &Core| core.ring.as_ref().is_some_and(|ring| ring.next_renewal <= self.now());
-        if !due(&self.core.lock()) {
+        if !self.renewal_is_due() {
             return false;
         }
         if let Err(fault) = self.renew(store) {
@@ -52,6 +51,10 @@ impl Shared {
             }
         }
         true
+    }
+
+    fn renewal_is_due(&self) -> bool {
+        self.core.lock().ring.as_ref().is_some_and(|ring| ring.next_renewal <= self.now())
     }
 
     /// Renews the lease, and brings what is served here in line with who lives.
@@ -129,7 +132,12 @@ impl Shared {
     pub(crate) fn take_all(&self, store: &mut dyn Store, shards: &[ShardId]) -> Result<(), Fault> {
         let mut took = Vec::new();
         let mut failed = None;
-        for id in shards {
+        for (number, id) in shards.iter().enumerate() {
+            // Opening may take long. The lease is kept meanwhile, or another would take what is opened here, and so for ever;
+            // the rest is taken after the renewal, which comes at once.
+            if number > 0 && self.renewal_is_due() {
+                break;
+            }
             match self.take(store, *id) {
                 Ok(epoch) => took.push((*id, epoch)),
                 // Someone else was quicker.

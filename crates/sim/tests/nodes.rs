@@ -49,6 +49,24 @@ fn a_node_that_leaves_hands_over_at_once() {
     }
 }
 
+/// SE-33: a node that needs longer to open its share than its lease lasts keeps the lease meanwhile, and serves in the end.
+/// It used to lose the lease halfway, and so did whoever took the shards from it.
+#[test]
+fn a_node_that_opens_shards_slowly_renews_its_lease_in_between() {
+    let mut cluster = Cluster::new(0);
+    cluster.store.faults().slow_opening(LEASE_MS * 2 / 5);
+    cluster.add(Stay::Long);
+    cluster.settle();
+    assert_eq!(cluster.serves(), [4]);
+    let expired = cluster.store.faults().stale_writes();
+    assert_eq!(expired, 0);
+    cluster.store.faults().slow_opening(0);
+    let runs = start_everywhere(&cluster, 0);
+    let first = cluster.client(0).run(runs[0]);
+    cluster.wait(&[0], async { first.signal("paid", &1u64).await.unwrap() });
+    cluster.wait(&[0], async { first.result::<u64>().await.unwrap() });
+}
+
 /// SE-35: a node that is asked to drain hands its shards over when it renews its lease, takes none, and goes on taking
 /// commands; asked to, it takes its share again.
 #[test]

@@ -74,6 +74,8 @@ pub(super) struct Script {
     appends: VecDeque<Option<WriteFault>>,
     flushes: VecDeque<Option<WriteFault>>,
     reads: u64,
+    /// How long it takes to open a shard, by the store's clock.
+    pub(super) opening_ms: i64,
     /// The contents as they were when syncing stopped.
     synced: Option<Box<State>>,
 }
@@ -127,6 +129,11 @@ impl Faults {
     /// The next `reads` reads of the owner fail.
     pub fn fail_reads(&self, reads: u64) {
         lock(&self.state).script.reads = reads;
+    }
+
+    /// Each shard takes so long to open from now on, by the clock of a store that nodes share.
+    pub fn slow_opening(&self, ms: i64) {
+        lock(&self.state).script.opening_ms = ms;
     }
 
     /// How many batches were refused because their owner is not, or no longer, the shard's.

@@ -9,7 +9,7 @@ mod import;
 mod reader;
 mod state;
 
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_kernel::envelope::Envelope;
@@ -103,7 +103,11 @@ impl Store for MemoryStore {
         if let Some(now) = self.now() {
             state.check_free(shard, owner, now)?;
         }
-        state.open_shard(shard, owner)
+        let opened = state.open_shard(shard, owner)?;
+        if let Some(clock) = &self.clock {
+            clock.fetch_add(state.script.opening_ms, Ordering::AcqRel);
+        }
+        Ok(opened)
     }
 
     fn cluster(&mut self) -> Option<&mut dyn Cluster> {
