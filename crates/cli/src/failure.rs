@@ -1,5 +1,6 @@
 //! How a verb ends: exit codes, and failures that say what happened, why, and what to do.
 
+use std::borrow::Cow;
 use std::io;
 
 use abide_kernel::{BadId, Refusal};
@@ -30,7 +31,7 @@ pub(crate) type Outcome = Result<Exit, Failure>;
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
     /// A stable word for it.
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     /// What happened, and why.
     pub(crate) what: String,
     /// What to do.
@@ -38,11 +39,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    pub(crate) fn new(exit: Exit, code: &'static str, what: impl Into<String>) -> Self {
-        Self { exit, code, what: what.into(), hint: None }
+    pub(crate) fn new(exit: Exit, code: impl Into<Cow<'static, str>>, what: impl Into<String>) -> Self {
+        Self { exit, code: code.into(), what: what.into(), hint: None }
     }
 
-    pub(crate) fn usage(code: &'static str, what: impl Into<String>) -> Self {
+    pub(crate) fn usage(code: impl Into<Cow<'static, str>>, what: impl Into<String>) -> Self {
         Self::new(Exit::Usage, code, what)
     }
 
@@ -62,7 +63,7 @@ impl Failure {
         for line in self.hint.iter().flat_map(|hint| hint.lines()) {
             text.push_str(&format!("  {}\n", clean(line)));
         }
-        text.push_str(&format!("  code: {}\n", self.code));
+        text.push_str(&format!("  code: {}\n", clean(&self.code)));
         text
     }
 

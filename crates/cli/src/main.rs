@@ -11,6 +11,8 @@ mod options;
 mod owner;
 mod place;
 mod screen;
+mod settings;
+mod source;
 mod telemetry;
 mod text;
 mod tls;
@@ -20,7 +22,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use failure::{Exit, Failure, Outcome};
-use options::{AsJson, Format, Globals};
+use options::{AsJson, Flags, Format, Globals};
+use settings::Settings;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -30,7 +33,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "abide", version, after_help = EXAMPLES)]
 struct Cli {
     #[command(flatten)]
-    globals: Globals,
+    flags: Flags,
     #[command(subcommand)]
     command: Verb,
 }
@@ -40,14 +43,16 @@ Examples:
   abide demo                                   see a workflow survive being killed
   abide run list --status failed               what went wrong
   abide run explain run_0193                   why a run does not move
+  abide run watch run_0193                     what happens to it, as it happens
+  abide --url http://127.0.0.1:7411 run list   the same of a server
   abide run signal run_0193 paid --payload '{\"amount\":5}'
   abide -o jsonl run history run_0193          for jq
 
-Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 the run failed (--wait), 5 timeout or unknown, 130 interrupted";
+Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 the run failed (--wait, --follow, watch), 5 timeout or unknown, 130 interrupted";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Runs: list, show, history, export, explain, start, signal, resume, cancel, compact, purge.
+    /// Runs: list, show, watch, history, export, explain, start, signal, update, resume, cancel, compact, purge.
     Run(commands::run::Command),
     /// Decisions for people: list, show, approve, reject.
     Approval(commands::approval::Command),
@@ -57,6 +62,10 @@ enum Verb {
     DeadLetter(commands::dead_letter::Command),
     /// Outside work of runs: list, show, resolve what is in doubt.
     Effect(commands::effect::Command),
+    /// Queues: list, pause, resume, limit.
+    Queue(commands::queue::Command),
+    /// Workers of a server: list.
+    Worker(commands::worker::Command),
     /// The store itself: check, stats, migrate, export, import.
     Store(commands::store::Command),
     /// The nodes that share a store: list, drain, resume.
@@ -67,6 +76,8 @@ enum Verb {
     Serve(commands::serve::Serve),
     /// Who may ask a server, and for what: create, list, revoke.
     Token(commands::token::Command),
+    /// What holds for this command line, and who said so: show.
+    Config(commands::config::Command),
     /// Look whether exported journals are whole, and which workflows they need.
     Check(commands::check::Check),
     /// Look for what needs a person: expired claims, overdue timers, dead letters, foreign programs.
@@ -89,11 +100,14 @@ impl Verb {
             Self::Task(task) => Some(task.json),
             Self::DeadLetter(dead_letter) => Some(dead_letter.json),
             Self::Effect(effect) => Some(effect.json),
+            Self::Queue(queue) => Some(queue.json),
+            Self::Worker(worker) => Some(worker.json),
             Self::Store(store) => Some(store.json),
             Self::Node(node) => Some(node.json),
             Self::Dev(dev) => Some(dev.json),
             Self::Serve(serve) => Some(serve.json),
             Self::Token(token) => Some(token.json),
+            Self::Config(config) => Some(config.json),
             Self::Check(check) => Some(check.json),
             Self::Doctor(doctor) => Some(doctor.json),
             Self::Demo(demo) => Some(demo.json),
@@ -103,29 +117,47 @@ impl Verb {
 }
 
 fn main() -> ExitCode {
-    let Cli { globals, command } = Cli::parse();
+    let Cli { mut flags, command } = Cli::parse();
     // Whoever speaks TLS here does so with it; it fails only where it was done before.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let globals = command.as_json().map_or_else(|| globals.clone(), |json| json.applied(&globals));
+    // A benchmark has a server of its own, beside the store.
+    if matches!(command, Verb::Bench(_)) {
+        flags.url = None;
+    }
+    let json = command.as_json().is_some_and(|json| json.json);
+    let asked = flags.output.unwrap_or(if json { Format::Json } else { Format::Text });
+    let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let settings = match Settings::resolve(&flags, &env) {
+        Ok(settings) => settings,
+        Err(failure) => return report(Err(failure), asked),
+    };
+    let globals = &settings.globals;
+    let globals = command.as_json().map_or_else(|| globals.clone(), |json| json.applied(globals));
     let format = globals.output;
-    let outcome = match command {
+    report(perform(command, globals, &settings), format)
+}
+
+fn perform(command: Verb, globals: Globals, settings: &Settings) -> Outcome {
+    match command {
         Verb::Run(run) => run.perform(&globals),
         Verb::Approval(approval) => approval.perform(&globals),
         Verb::Task(task) => task.perform(&globals),
         Verb::DeadLetter(dead_letter) => dead_letter.perform(&globals),
         Verb::Effect(effect) => effect.perform(&globals),
+        Verb::Queue(queue) => queue.perform(&globals),
+        Verb::Worker(worker) => worker.perform(&globals),
         Verb::Store(store) => store.perform(&globals),
         Verb::Node(node) => node.perform(&globals),
         Verb::Dev(dev) => dev.perform(globals),
         Verb::Serve(serve) => serve.perform(&globals),
         Verb::Token(token) => token.perform(&globals),
+        Verb::Config(config) => config.perform(&globals, &settings.shown),
         Verb::Check(check) => check.perform(&globals),
         Verb::Doctor(doctor) => doctor.perform(&globals),
         Verb::Demo(demo) => demo.perform(&globals),
         Verb::DemoWorker(worker) => worker.perform(),
         Verb::Bench(bench) => bench.measure(&globals.store).map(|()| Exit::Ok).map_err(Failure::from),
-    };
-    report(outcome, format)
+    }
 }
 
 fn report(outcome: Outcome, format: Format) -> ExitCode {

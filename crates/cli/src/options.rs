@@ -1,41 +1,91 @@
-//! Options that every verb understands, and what follows from them for what is shown.
+//! Options that every verb understands, as they are given and as they hold once files and environment are heard.
+
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 /// The store that is meant when none is named.
 pub(crate) const STORE: &str = "sqlite:abide.db";
 
-/// Options of every verb.
-#[derive(Clone, Debug, Args)]
+/// Options of every verb, as they are given on the command line.
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
-pub(crate) struct Globals {
-    /// Where the facts are kept, like sqlite:path/to/abide.db or postgres://user@host/database
-    // Its value may hold a password.
-    #[arg(
-        long,
-        global = true,
-        env = "ABIDE_STORE",
-        hide_env_values = true,
-        default_value = STORE,
-        value_name = "URL"
-    )]
-    pub(crate) store: String,
+pub(crate) struct Flags {
+    /// Where the facts are kept, like sqlite:path/to/abide.db or postgres://user@host/database; else ABIDE_STORE, the
+    /// profile, DATABASE_URL, or sqlite:abide.db
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
 
-    /// How answers are written: text is a table on a terminal and tab-separated otherwise
-    #[arg(short, long, global = true, value_enum, default_value = "text", value_name = "FORMAT")]
-    pub(crate) output: Format,
+    /// A server to ask in place of a store, like http://127.0.0.1:7411; else ABIDE_URL or the profile
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
 
-    /// How instants are written; relative on a terminal and iso otherwise, unless given
+    /// A file with the token for the server; else ABIDE_TOKEN, ABIDE_TOKEN_FILE or the profile. There is no option for the
+    /// token itself: others can see the options of a process
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// The profile of abide.toml or of the user's config.toml; else ABIDE_PROFILE, or default
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+
+    /// How answers are written; else ABIDE_OUTPUT, the profile, or text: a table on a terminal and tab-separated otherwise
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+
+    /// How instants are written; else ABIDE_TIME, the profile, or relative on a terminal and iso otherwise
     #[arg(long, global = true, value_enum, value_name = "STYLE")]
     pub(crate) time: Option<TimeStyle>,
 
-    /// Whether to use colour; NO_COLOR is heeded too
-    #[arg(long, global = true, value_enum, default_value = "auto", value_name = "WHEN")]
-    pub(crate) color: Colour,
+    /// Whether to use colour; else ABIDE_COLOR, the profile, or auto. NO_COLOR is heeded too
+    #[arg(long, global = true, value_enum, value_name = "WHEN")]
+    pub(crate) color: Option<Colour>,
 
-    /// The tenant whose runs are meant; without it, all for reading and `default` for starting
+    /// The tenant whose runs are meant; else ABIDE_NAMESPACE, the profile, or: of a store all for reading and `default` for
+    /// starting, of a server `default`
     #[arg(short, long, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
+}
+
+/// What holds for a verb.
+#[derive(Clone, Debug)]
+pub(crate) struct Globals {
+    /// The store, where no server is asked.
+    pub(crate) store: String,
+    /// The server that is asked in place of a store.
+    pub(crate) server: Option<Asked>,
+    pub(crate) output: Format,
+    pub(crate) time: Option<TimeStyle>,
+    pub(crate) color: Colour,
+    pub(crate) namespace: Option<String>,
+}
+
+/// A server that is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) url: String,
+    /// Who named it.
+    pub(crate) from: String,
+    pub(crate) token: Option<Secret>,
+}
+
+/// Where a token is.
+#[derive(Clone)]
+pub(crate) enum Secret {
+    /// Here.
+    Text(String),
+    /// In a file, which is read when it is needed.
+    File(PathBuf),
+}
+
+/// A secret is shown to nobody, not even to whoever looks for a mistake of ours.
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("Text(…)"),
+            Self::File(path) => write!(f, "File({})", path.display()),
+        }
+    }
 }
 
 /// How answers are written.

@@ -12,7 +12,7 @@ use abide_runtime::{Config, Engine, Letter, Link, Mailbox, Tracer, Wire};
 use abide_store::postgres::PostgresStore;
 use abide_store::sqlite::SqliteStore;
 use abide_store::{Cluster, Durability, Fault, Member, Membership, PostgresUrl, Reader, Store, StoreUrl, postgres};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::failure::{Exit, Failure};
 use crate::place::{At, Place};
@@ -75,11 +75,19 @@ impl Place {
         }
     }
 
+    /// An engine on the store that lives in the runtime of whoever asks, which waits meanwhile.
+    pub(crate) fn own_here(&self) -> Result<Engine, Failure> {
+        match &self.at {
+            At::File { path, durability } => Ok(Engine::open(Box::new(open_file(path, *durability)?), config())?),
+            At::Database(url) => visit(&Handle::current(), url),
+        }
+    }
+
     /// An engine on the store, made if it is not there. It executes nothing, and lives in `runtime`.
-    pub(crate) fn own(&self, runtime: &Runtime) -> Result<Engine, Failure> {
+    fn own(&self, runtime: &Runtime) -> Result<Engine, Failure> {
         match &self.at {
             At::File { path, durability } => own_file(runtime, path, *durability, config()),
-            At::Database(url) => visit(runtime, url),
+            At::Database(url) => visit(runtime.handle(), url),
         }
     }
 }
@@ -117,8 +125,9 @@ fn open_file(path: &Path, durability: Durability) -> Result<SqliteStore, Failure
         let held = SqliteStore::holder(path).is_some();
         let mut failure = Failure::from(fault);
         if held {
-            failure.code = "store_in_use";
-            failure.hint = Some("reading verbs work beside it: abide run list, show, history, explain".into());
+            failure.code = "store_in_use".into();
+            let hint = "reading verbs work beside it: abide run list, show, history, explain; if it is a server, ask it: --url";
+            failure.hint = Some(hint.into());
         }
         failure
     })
@@ -136,7 +145,7 @@ pub(crate) fn open_database(url: &PostgresUrl) -> Result<PostgresStore, Failure>
 }
 
 /// Enters a database as a guest.
-fn visit(runtime: &Runtime, url: &PostgresUrl) -> Result<Engine, Failure> {
+fn visit(runtime: &Handle, url: &PostgresUrl) -> Result<Engine, Failure> {
     let mut store = open_database(url)?;
     let seen = postgres::open_read_only(url)?.membership()?.unwrap_or_default();
     let (wire, address, mailbox) = runtime.block_on(listen(&mut store, &seen))?;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use abide_kernel::RunId;
 use abide_runtime::Snapshot;
 use abide_store::sqlite::SqliteReader;
 use abide_store::{Durability, PostgresUrl, Reader, StoreUrl, postgres, sqlite};
@@ -10,13 +9,11 @@ use abide_store::{Durability, PostgresUrl, Reader, StoreUrl, postgres, sqlite};
 use crate::failure::{Exit, Failure};
 use crate::options::Globals;
 
-/// How many runs are named when a prefix fits several.
-const CANDIDATES_SHOWN: usize = 8;
-
 /// A store by its URL.
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) at: At,
-    namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
 }
 
 /// Where a store is that can be looked at from here.
@@ -61,7 +58,9 @@ impl At {
         }
         let what = format!("there is no store at {}", self.shown());
         let hint = match self {
-            Self::File { .. } => "give its path with --store sqlite:PATH or in ABIDE_STORE, or start an engine on it",
+            Self::File { .. } => {
+                "give its path with --store sqlite:PATH or in ABIDE_STORE, or start an engine on it; --url asks a server"
+            }
             Self::Database(_) => "give its schema, as in ?schema=abide, or start an engine on it",
         };
         Err(Failure::new(Exit::NotFound, "no_store", what).hint(hint))
@@ -69,7 +68,13 @@ impl At {
 }
 
 impl Place {
+    /// The store that is meant, for a verb that needs one.
     pub(crate) fn of(globals: &Globals) -> Result<Self, Failure> {
+        if let Some(asked) = &globals.server {
+            let what = format!("this works on a store, and {} names a server, {}", asked.from, asked.url);
+            return Err(Failure::usage("needs_store", what)
+                .hint("give the store: --store sqlite:abide.db or --store postgres://user@host/database"));
+        }
         Ok(Self { at: At::of(&globals.store)?, namespace: globals.namespace.clone() })
     }
 
@@ -103,53 +108,5 @@ impl Place {
     /// The store as it is, also beside a running engine.
     pub(crate) fn snapshot(&self) -> Result<Snapshot, Failure> {
         Ok(Snapshot::read(self.reader()?)?)
-    }
-
-    /// The run that is meant by an id or by the beginning of one.
-    pub(crate) fn find(&self, snapshot: &mut Snapshot, text: &str) -> Result<RunId, Failure> {
-        let bare = text.strip_prefix("run_").unwrap_or(text).to_ascii_lowercase();
-        if bare.is_empty() || bare.len() > 32 || !bare.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            let shown: String = text.chars().take(80).collect();
-            let what = format!("expected a run id like run_0193… or the beginning of one, found {shown:?}");
-            return Err(Failure::usage("bad_id", what).hint("abide run list shows the ids"));
-        }
-        let found = snapshot.find(&bare, CANDIDATES_SHOWN + 1)?;
-        let missing = || {
-            let what = format!("there is no run {text} in {}", self.shown());
-            Failure::new(Exit::NotFound, "not_found", what).hint("abide run list shows the runs of this store")
-        };
-        match found.as_slice() {
-            [] => Err(missing()),
-            [run] if self.is_theirs(snapshot, *run) => Ok(*run),
-            [_] => Err(missing()),
-            several => {
-                let mut hint = String::from("give more of it; these begin so:");
-                for run in several.iter().take(CANDIDATES_SHOWN) {
-                    hint.push_str(&format!("\n  {run}"));
-                }
-                if several.len() > CANDIDATES_SHOWN {
-                    hint.push_str("\n  … and more");
-                }
-                let what = format!("{text} is the beginning of several run ids");
-                Err(Failure::usage("ambiguous_id", what).hint(hint))
-            }
-        }
-    }
-
-    /// Whether the run is of the tenant asked for. One that cannot be read is shown as what it is.
-    fn is_theirs(&self, snapshot: &mut Snapshot, run: RunId) -> bool {
-        let Some(namespace) = &self.namespace else {
-            return true;
-        };
-        match snapshot.show(run) {
-            Ok(Some(stored)) => *stored.run.started.spec.namespace == **namespace,
-            Ok(None) | Err(_) => true,
-        }
-    }
-
-    /// The run that is meant, for a verb that changes it. Nothing is opened to write for a run that is not there.
-    pub(crate) fn find_to_change(&self, text: &str) -> Result<RunId, Failure> {
-        let mut snapshot = self.snapshot()?;
-        self.find(&mut snapshot, text)
     }
 }

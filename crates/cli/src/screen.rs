@@ -160,6 +160,16 @@ impl Screen {
         Ok(())
     }
 
+    /// One row at once, for what has no end: tab-separated, and spaced on a terminal.
+    pub(crate) fn cells(&self, cells: &[Cell]) -> Result<(), Failure> {
+        let between = if self.terminal { "  " } else { "\t" };
+        let texts: Vec<String> = cells.iter().map(|cell| self.paint(cell.tone, cell.text.trim_start())).collect();
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", texts.join(between))?;
+        out.flush()?;
+        Ok(())
+    }
+
     /// A line of text as data. It must be clean already.
     pub(crate) fn line(&self, text: &str) -> Result<(), Failure> {
         writeln!(io::stdout().lock(), "{text}")?;

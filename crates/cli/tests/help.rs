@@ -20,18 +20,21 @@ fn help_shows_the_nouns_and_examples() {
     let shop = Shop::new();
     golden("help.txt", &shop.abide(&["--help"]).ok().out);
     golden("run-help.txt", &shop.abide(&["run", "--help"]).ok().out);
+    golden("run-watch-help.txt", &shop.abide(&["run", "watch", "--help"]).ok().out);
+    golden("config-show-help.txt", &shop.abide(&["config", "show", "--help"]).ok().out);
     golden("run-start-help.txt", &shop.abide(&["run", "start", "--help"]).ok().out);
 }
 
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 37] = [
+    let verbs: [&[&str]; 45] = [
         &["effect", "list"],
         &["effect", "show"],
         &["effect", "resolve"],
         &["run", "list"],
         &["run", "show"],
+        &["run", "watch"],
         &["run", "history"],
         &["run", "export"],
         &["run", "explain"],
@@ -53,6 +56,13 @@ fn every_verb_has_help_with_an_example() {
         &["dead-letter", "list"],
         &["dead-letter", "requeue"],
         &["dead-letter", "discard"],
+        &["queue", "list"],
+        &["queue", "pause"],
+        &["queue", "resume"],
+        &["queue", "limit"],
+        &["worker", "list"],
+        &["config", "show"],
+        &["node", "list"],
         &["store", "check"],
         &["store", "stats"],
         &["store", "migrate"],

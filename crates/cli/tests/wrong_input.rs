@@ -137,7 +137,7 @@ fn errors_read_like_this() {
     assert_eq!(
         shop.abide(&["run", "list"]).err,
         "error: there is no store at abide.db\n  give its path with --store sqlite:PATH or in ABIDE_STORE, or start \
-         an engine on it\n  code: no_store\n"
+         an engine on it; --url asks a server\n  code: no_store\n"
     );
     assert_eq!(
         shop.abide(&["run", "start", "greet", "--input", "Ada"]).err,

@@ -33,6 +33,10 @@ impl Dev {
     pub(crate) fn perform(self, mut globals: Globals) -> Outcome {
         let serve = Serve::for_trying(self.json, self.listen);
         serve.check()?;
+        // A project may name the very server that is about to begin.
+        if globals.server.as_ref().is_some_and(|asked| asked.from != "--url") {
+            globals.server = None;
+        }
         if globals.store == STORE {
             std::fs::create_dir_all(FOLDER)?;
             globals.store = format!("sqlite:{}", Path::new(FOLDER).join("abide.db").display());

@@ -2,6 +2,7 @@
 
 pub(crate) mod approval;
 pub(crate) mod check;
+pub(crate) mod config;
 pub(crate) mod dead_letter;
 pub(crate) mod demo;
 pub(crate) mod dev;
@@ -9,8 +10,10 @@ pub(crate) mod doctor;
 pub(crate) mod effect;
 pub(crate) mod node;
 pub(crate) mod people;
+pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod store;
 pub(crate) mod task;
 pub(crate) mod token;
+pub(crate) mod worker;

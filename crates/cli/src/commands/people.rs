@@ -2,20 +2,16 @@
 
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::manual::{Assigning, Deciding};
-use abide_kernel::{BoundaryId, Choice, Manual, ManualEvent, ManualKind, Payload, Refusal, Run, RunId, Status, Str};
-use abide_runtime::{Snapshot, new_request};
-use abide_store::{Filter, Page, StoredRun};
+use abide_kernel::{BoundaryId, Choice, ManualKind, Payload, RunId, Str};
+use abide_protocol::Boundary;
+use abide_runtime::new_request;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
-use crate::text::iso;
-
-/// Runs that are read at a time when boundaries are listed.
-const RUNS_AT_ONCE: usize = 200;
+use crate::source::{Source, Wanted};
 
 /// Who acts, in which roles, and why.
 #[derive(Debug, Args)]
@@ -42,11 +38,11 @@ impl Person {
 
     /// Decides a boundary.
     pub(crate) fn decide(&self, globals: &Globals, id: &str, choice: Choice, payload: Payload) -> Outcome {
-        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
-        let BoundaryId { run, op } = find(&place, id)?;
+        let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
+        let BoundaryId { run, op } = find(source.as_mut(), id)?;
         let (actor, request) = (self.actor.as_str().into(), new_request(screen.now()));
         let deciding = Deciding { op, choice, actor, roles: self.roles(), note: self.note(), payload, request };
-        let duplicate = tell(&place, run, Command::Decide { run, deciding: Box::new(deciding) })?;
+        let duplicate = tell(source.as_mut(), run, Command::Decide { run, deciding: Box::new(deciding) })?;
         let id = BoundaryId { run, op };
         if screen.is_text() {
             screen.remark(&format!("{id}: {choice} by {}", self.actor));
@@ -58,8 +54,8 @@ impl Person {
 
     /// Gives a boundary to somebody, or gives it back.
     pub(crate) fn assign(&self, globals: &Globals, id: &str, to: Option<&str>, take_over: bool) -> Outcome {
-        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
-        let BoundaryId { run, op } = find(&place, id)?;
+        let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
+        let BoundaryId { run, op } = find(source.as_mut(), id)?;
         let assigning = Assigning {
             op,
             to: to.map(Into::into),
@@ -69,7 +65,7 @@ impl Person {
             take_over,
             request: new_request(screen.now()),
         };
-        let duplicate = tell(&place, run, Command::Assign { run, assigning: Box::new(assigning) })?;
+        let duplicate = tell(source.as_mut(), run, Command::Assign { run, assigning: Box::new(assigning) })?;
         let id = BoundaryId { run, op };
         if screen.is_text() {
             let whose = to.map_or_else(|| "nobody's".to_owned(), |to| format!("{to}'s"));
@@ -87,8 +83,8 @@ impl Person {
 }
 
 /// Whether the engine had recorded it before.
-fn tell(place: &Place, run: RunId, command: Command) -> Result<bool, Failure> {
-    match place.change(async |owner| owner.tell(run, command).await)? {
+fn tell(source: &mut dyn Source, run: RunId, command: Command) -> Result<bool, Failure> {
+    match source.tell(run, command)? {
         Answer::Recorded { duplicate, .. } => Ok(duplicate),
         other => {
             let what = format!("expected the answer to a decision, found {other:?}");
@@ -98,7 +94,7 @@ fn tell(place: &Place, run: RunId, command: Command) -> Result<bool, Failure> {
 }
 
 /// The boundary that is meant: its id, of which the part before the dot may be cut short.
-pub(crate) fn find(place: &Place, text: &str) -> Result<BoundaryId, Failure> {
+fn find(source: &mut dyn Source, text: &str) -> Result<BoundaryId, Failure> {
     let bad = || {
         let shown: String = text.chars().take(80).collect();
         let what = format!("expected the id of a boundary like manual_0193….1, found {shown:?}");
@@ -106,52 +102,15 @@ pub(crate) fn find(place: &Place, text: &str) -> Result<BoundaryId, Failure> {
     };
     let (run, op) = text.strip_prefix(BoundaryId::PREFIX).and_then(|rest| rest.rsplit_once('.')).ok_or_else(bad)?;
     let op = op.parse().map_err(|_| bad())?;
-    Ok(BoundaryId { run: place.find_to_change(run)?, op })
+    Ok(BoundaryId { run: source.find(run)?, op })
 }
 
-/// A boundary of a run.
-pub(crate) struct Found {
-    pub(crate) run: Run,
-    pub(crate) manual: Manual,
-}
-
-impl Found {
-    pub(crate) fn id(&self) -> BoundaryId {
-        self.run.boundary_id(&self.manual)
-    }
-
-    /// Where it stands, in one word.
-    pub(crate) fn standing(&self) -> &'static str {
-        self.manual.end.as_ref().map_or("open", |end| end.name())
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        let asked = &self.manual.asked;
-        let event_json = |event: &ManualEvent| {
-            json!({
-                "event": event.kind.name(), "at": iso(event.at), "actor": event.actor.as_deref(),
-                "to": event.to.as_deref(), "note": event.note.as_deref(),
-            })
-        };
-        let events: Vec<Value> = self.manual.events.iter().map(event_json).collect();
-        json!({
-            "boundary": self.id(), "run": self.run.id, "workflow": &*self.run.started.spec.workflow,
-            "kind": asked.kind, "name": &*asked.key, "step": &*asked.step, "standing": self.standing(),
-            "payload": asked.payload, "roles": asked.roles, "assignee": self.manual.assignee.as_deref(),
-            "asked_at": iso(self.manual.at()), "until": asked.until.map(iso),
-            "on_timeout": asked.on_timeout, "decision": self.manual.decided(), "events": events,
-        })
-    }
-}
-
-/// One boundary of a store, open or over.
-pub(crate) fn show(place: &Place, id: &str) -> Result<Found, Failure> {
-    let id = find(place, id)?;
-    let Some(StoredRun { run, .. }) = place.snapshot()?.show(id.run)? else {
-        return Err(Refusal::NotFound { run: id.run }.into());
-    };
-    match run.manual(id.op).cloned() {
-        Some(manual) => Ok(Found { run, manual }),
+/// One boundary, open or over.
+pub(crate) fn show(source: &mut dyn Source, id: &str) -> Result<Boundary, Failure> {
+    let id = find(source, id)?;
+    let run = source.show(id.run)?;
+    match run.manual(id.op) {
+        Some(manual) => Ok(Boundary::of(id, &run.started.spec.workflow, manual)),
         None => Err(Failure::new(Exit::NotFound, "not_found", format!("{} asked nobody at entry {}", id.run, id.op))),
     }
 }
@@ -175,19 +134,21 @@ pub(crate) struct Listing {
 
 impl Listing {
     pub(crate) fn perform(&self, globals: &Globals, kind: ManualKind) -> Outcome {
-        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
-        let mut snapshot = place.snapshot()?;
-        let mut found = match &self.run {
+        let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
+        let (assignee, role, most) = (self.assignee.as_deref(), self.role.as_deref(), self.limit as usize);
+        let wanted = Wanted { kind, assignee, role, most };
+        let found = match &self.run {
             Some(run) => {
-                let run = place.find(&mut snapshot, run)?;
-                of_run(&mut snapshot, run, |_| true)?
+                let run = source.find(run)?;
+                let run = source.show(run)?;
+                let all = run.manual.iter();
+                let all = all.map(|manual| Boundary::of(run.boundary_id(manual), &run.started.spec.workflow, manual));
+                all.filter(|boundary| wanted.matches(boundary)).take(most).collect()
             }
-            None => open(&mut snapshot, globals, |manual| self.matches(manual, kind), self.limit as usize)?,
+            None => source.boundaries(&wanted)?,
         };
-        found.retain(|found| self.matches(&found.manual, kind));
-        found.truncate(self.limit as usize);
         if !screen.is_text() {
-            screen.documents(&format!("{kind}s"), &found.iter().map(Found::json).collect::<Vec<_>>())?;
+            screen.documents(&format!("{kind}s"), &found)?;
             return Ok(Exit::Ok);
         }
         if found.is_empty() {
@@ -197,60 +158,19 @@ impl Listing {
         screen.table(&heads, found.iter().map(|found| row(&screen, found)).collect())?;
         Ok(Exit::Ok)
     }
-
-    fn matches(&self, manual: &Manual, kind: ManualKind) -> bool {
-        let assignee = self.assignee.as_deref().is_none_or(|name| manual.assignee.as_deref() == Some(name));
-        let roles = &manual.asked.roles;
-        let role = self.role.as_deref().is_none_or(|name| roles.is_empty() || roles.iter().any(|role| **role == *name));
-        manual.asked.kind == kind && assignee && role
-    }
 }
 
-/// What the runs of a store ask of people now, newest run first.
-fn open(
-    snapshot: &mut Snapshot,
-    globals: &Globals,
-    wanted: impl Fn(&Manual) -> bool,
-    most: usize,
-) -> Result<Vec<Found>, Failure> {
-    let mut filter = Filter::default();
-    filter.namespace = globals.namespace.as_deref().map(Into::into);
-    // A run that is in doubt about an effect may ask for a person as well.
-    filter.statuses = vec![Status::AwaitingDecision, Status::InDoubt];
-    let mut found = Vec::new();
-    let mut before = None;
-    loop {
-        let listed = snapshot.list(&filter, &Page { most: RUNS_AT_ONCE, before })?;
-        for listed in &listed {
-            found.extend(of_run(snapshot, listed.run, |manual| manual.end.is_none() && wanted(manual))?);
-        }
-        before = listed.last().map(|last| last.run);
-        if listed.len() < RUNS_AT_ONCE || found.len() >= most {
-            return Ok(found);
-        }
-    }
-}
-
-fn of_run(snapshot: &mut Snapshot, run: RunId, wanted: impl Fn(&Manual) -> bool) -> Result<Vec<Found>, Failure> {
-    let Some(StoredRun { run, .. }) = snapshot.show(run)? else {
-        return Ok(Vec::new());
-    };
-    let found = run.manual.iter().filter(|manual| wanted(manual)).cloned();
-    Ok(found.map(|manual| Found { run: run.clone(), manual }).collect())
-}
-
-fn row(screen: &Screen, found: &Found) -> Vec<Cell> {
-    let asked = &found.manual.asked;
-    let id = format!("{}{}.{}", BoundaryId::PREFIX, &screen.id(found.run.id)["run_".len()..], asked.op);
-    let roles = if asked.roles.is_empty() { "-".to_owned() } else { asked.roles.join(",") };
+fn row(screen: &Screen, found: &Boundary) -> Vec<Cell> {
+    let id = format!("{}{}.{}", BoundaryId::PREFIX, &screen.id(found.run)["run_".len()..], found.boundary.op);
+    let roles = if found.roles.is_empty() { "-".to_owned() } else { found.roles.join(",") };
     vec![
         Cell::toned(id, Tone::Strong),
-        Cell::new(&*found.run.started.spec.workflow),
-        Cell::new(&*asked.key),
-        Cell::toned(found.standing(), if found.manual.end.is_none() { Tone::Waiting } else { Tone::Faint }),
+        Cell::new(&found.workflow),
+        Cell::new(&found.name),
+        Cell::toned(&found.standing, if found.is_open() { Tone::Waiting } else { Tone::Faint }),
         Cell::new(roles),
-        Cell::new(found.manual.assignee.as_deref().unwrap_or("-")),
-        Cell::toned(screen.time(found.manual.at()), Tone::Faint),
-        Cell::toned(asked.until.map_or_else(|| "-".into(), |until| screen.time(until)), Tone::Faint),
+        Cell::new(found.assignee.as_deref().unwrap_or("-")),
+        Cell::toned(screen.time(found.asked_at.0), Tone::Faint),
+        Cell::toned(found.until.map_or_else(|| "-".into(), |until| screen.time(until.0)), Tone::Faint),
     ]
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod served;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -56,13 +58,31 @@ impl Shop {
         self.abide_with(args, "")
     }
 
+    /// The real binary in the folder, untouched by the settings of whoever runs the test.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abide"));
+        command.current_dir(self.folder.path()).env("HOME", self.folder.path());
+        let foreign = |name: &str| {
+            let others = ["NO_COLOR", "XDG_CONFIG_HOME", "DATABASE_URL"];
+            name.starts_with("ABIDE_") || others.contains(&name)
+        };
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(foreign)) {
+            command.env_remove(name);
+        }
+        command
+    }
+
     pub fn abide_with(&self, args: &[&str], input: &str) -> Answer {
+        self.abide_in(args, input, &[])
+    }
+
+    /// With these variables in its environment.
+    pub fn abide_in(&self, args: &[&str], input: &str, env: &[(&str, &str)]) -> Answer {
         use std::io::Write;
-        let mut child = Command::new(env!("CARGO_BIN_EXE_abide"))
+        let mut child = self
+            .command()
             .args(args)
-            .current_dir(self.folder.path())
-            .env_remove("ABIDE_STORE")
-            .env_remove("NO_COLOR")
+            .envs(env.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

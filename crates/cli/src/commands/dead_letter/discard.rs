@@ -7,8 +7,8 @@ use serde_json::json;
 use super::Which;
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// Give up a dead letter: a run whose attempt it is ends as failed.
 #[derive(Debug, Args)]
@@ -24,14 +24,14 @@ pub(crate) struct Discard {
 impl Discard {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
-        let (said, written) = match Which::of(&place, &self.id)? {
+        let mut source = <dyn Source>::of(globals)?;
+        let (said, written) = match Which::of(source.as_mut(), &self.id)? {
             Which::Attempt(run) => {
-                place.change(async |owner| owner.tell(run, Command::Discard { run }).await)?;
+                source.tell(run, Command::Discard { run })?;
                 (format!("{run} has ended as failed"), json!({"run": run, "discarded": true}))
             }
             Which::Message(letter) => {
-                place.change(async |owner| owner.settle(letter, Settling::Discard).await)?;
+                source.settle(letter, Settling::Discard)?;
                 (format!("{letter} is given up"), json!({"letter": letter, "discarded": true}))
             }
         };

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
 use crate::options::{AsJson, Globals};
-use crate::place::Place;
+use crate::source::Source;
 
 /// Which dead letter is meant.
 enum Which {
@@ -21,12 +21,12 @@ enum Which {
 
 impl Which {
     /// A message by its whole id, or a run by its id or the beginning of one.
-    fn of(place: &Place, text: &str) -> Result<Self, Failure> {
+    fn of(source: &mut dyn Source, text: &str) -> Result<Self, Failure> {
         if text.starts_with(LetterId::PREFIX) {
             return Ok(Self::Message(text.parse()?));
         }
         let both = "abide dead-letter list shows both: runs (run_…) and messages (letter_…)";
-        place.find_to_change(text).map(Self::Attempt).map_err(|failure| failure.hint(both))
+        source.find(text).map(Self::Attempt).map_err(|failure| failure.hint(both))
     }
 }
 

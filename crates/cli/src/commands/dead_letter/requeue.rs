@@ -7,8 +7,8 @@ use serde_json::json;
 use super::Which;
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// Put a dead letter back in line.
 #[derive(Debug, Args)]
@@ -24,14 +24,14 @@ pub(crate) struct Requeue {
 impl Requeue {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
-        let (said, written) = match Which::of(&place, &self.id)? {
+        let mut source = <dyn Source>::of(globals)?;
+        let (said, written) = match Which::of(source.as_mut(), &self.id)? {
             Which::Attempt(run) => {
-                place.change(async |owner| owner.tell(run, Command::Requeue { run }).await)?;
+                source.tell(run, Command::Requeue { run })?;
                 (format!("{run} is back in line"), json!({"run": run, "requeued": true}))
             }
             Which::Message(letter) => {
-                place.change(async |owner| owner.settle(letter, Settling::Requeue).await)?;
+                source.settle(letter, Settling::Requeue)?;
                 (format!("{letter} is back in line"), json!({"letter": letter, "requeued": true}))
             }
         };

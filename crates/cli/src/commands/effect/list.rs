@@ -1,16 +1,14 @@
 //! `abide effect list`: the effects of one run, or those in doubt of all runs.
 
-use abide_kernel::{Approval, BoundaryId, EffectView, Interrupt, RunId, Standing, Status};
-use abide_runtime::Snapshot;
-use abide_store::{Filter, Page};
+use abide_kernel::{RunId, Standing};
+use abide_protocol::{Effect, RunEffect};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
-use crate::text::iso;
+use crate::source::Source;
 
 /// List the effects of a run, or all effects in doubt.
 #[derive(Debug, Args)]
@@ -29,18 +27,17 @@ pub(crate) struct List {
 impl List {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
-        let mut snapshot = place.snapshot()?;
+        let mut source = <dyn Source>::of(globals)?;
         let found = match &self.id {
             Some(id) => {
-                let run = place.find(&mut snapshot, id)?;
-                let stored = snapshot.show(run)?;
-                stored.iter().flat_map(|stored| stored.run.effects()).map(|effect| (run, effect)).collect()
+                let run = source.find(id)?;
+                let shown = source.show(run)?;
+                shown.effects().map(|effect| RunEffect { run, effect: Effect::of(run, &effect) }).collect()
             }
-            None => in_doubt(&mut snapshot, globals, self.limit as usize)?,
+            None => source.effects_in_doubt(self.limit as usize)?,
         };
         if !screen.is_text() {
-            let documents: Vec<Value> = found.iter().map(|(run, effect)| document(*run, effect)).collect();
+            let documents: Vec<Value> = found.iter().map(|found| document(found.run, &found.effect)).collect();
             screen.documents("effects", &documents)?;
             return Ok(Exit::Ok);
         }
@@ -48,35 +45,19 @@ impl List {
             let none = if self.id.is_some() { "the run has no effects in its ledger" } else { "no effect is in doubt" };
             screen.remark(none);
         }
-        let rows = found.iter().map(|(run, effect)| row(&screen, *run, effect)).collect();
+        let rows = found.iter().map(|found| row(&screen, found.run, &found.effect)).collect();
         screen.table(&["RUN", "EFFECT", "POLICY", "STANDING", "SINCE"], rows)?;
         Ok(Exit::Ok)
     }
 }
 
-/// Effects in doubt of all runs that wait because of them, newest run first.
-fn in_doubt(snapshot: &mut Snapshot, globals: &Globals, most: usize) -> Result<Vec<(RunId, EffectView)>, Failure> {
-    let mut filter = Filter::default();
-    filter.namespace = globals.namespace.as_deref().map(Into::into);
-    filter.statuses = vec![Status::InDoubt];
-    let mut found = Vec::new();
-    for listed in snapshot.list(&filter, &Page { most, before: None })? {
-        let Some(stored) = snapshot.show(listed.run)? else {
-            continue;
-        };
-        let doubted = stored.run.effects().filter(|effect| effect.standing == Standing::InDoubt);
-        found.extend(doubted.map(|effect| (listed.run, effect)));
-    }
-    Ok(found)
-}
-
-fn row(screen: &Screen, run: RunId, effect: &EffectView) -> Vec<Cell> {
+fn row(screen: &Screen, run: RunId, effect: &Effect) -> Vec<Cell> {
     vec![
         Cell::toned(screen.id(run), Tone::Strong),
-        Cell::new(&*effect.key),
+        Cell::new(&effect.key),
         Cell::new(effect.policy.name()),
         Cell::toned(effect.standing.name(), tone(effect.standing)),
-        Cell::toned(screen.time(effect.ended_at.unwrap_or(effect.begun_at)), Tone::Faint),
+        Cell::toned(screen.time(effect.ended_at.unwrap_or(effect.begun_at).0), Tone::Faint),
     ]
 }
 
@@ -91,28 +72,12 @@ pub(super) fn tone(standing: Standing) -> Tone {
 }
 
 /// An effect as JSON.
-pub(super) fn document(run: RunId, effect: &EffectView) -> Value {
+pub(super) fn document(run: RunId, effect: &Effect) -> Value {
+    let Effect { policy, standing, idempotency_key, interrupt, approval, doubt, failures, undo, value, error, .. } =
+        effect;
     json!({
-        "run": run, "effect": &*effect.key, "policy": effect.policy, "standing": effect.standing,
-        "idempotency_key": effect.idempotency_key, "interrupt": effect.interrupt,
-        "approval": effect.approval.as_deref().map(|approval| approval_document(run, approval)),
-        "doubt": effect.doubt(), "failures": effect.failures, "retry_at": effect.retry_at.map(iso),
-        "undo": effect.undo, "begun_at": iso(effect.begun_at), "ended_at": effect.ended_at.map(iso),
-        "value": effect.value, "error": effect.error,
+        "run": run, "effect": effect.key, "policy": policy, "standing": standing, "idempotency_key": idempotency_key,
+        "interrupt": interrupt, "approval": approval, "doubt": doubt, "failures": failures, "retry_at": effect.retry_at,
+        "undo": undo, "begun_at": effect.begun_at, "ended_at": effect.ended_at, "value": value, "error": error,
     })
-}
-
-fn approval_document(run: RunId, approval: &Approval) -> Value {
-    json!({
-        "interrupt": interrupt(run, approval), "actor": &*approval.actor, "note": approval.note.as_deref(),
-        "at": iso(approval.at),
-    })
-}
-
-/// The interrupt that was answered, as `approval list` and `effect show` name it.
-pub(super) fn interrupt(run: RunId, approval: &Approval) -> String {
-    match approval.interrupt {
-        Interrupt::Review(op) => BoundaryId { run, op }.to_string(),
-        Interrupt::Doubt(claim) => claim.to_string(),
-    }
 }

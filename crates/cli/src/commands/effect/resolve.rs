@@ -13,8 +13,8 @@ use super::show::find;
 use crate::failure::{Exit, Outcome};
 use crate::input::payload;
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// Say what became of an effect that is in doubt.
 #[derive(Debug, Args)]
@@ -65,7 +65,8 @@ struct How {
 impl Resolve {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let (run, effect) = find(globals, &self.id, &self.effect)?;
+        let mut source = <dyn Source>::of(globals)?;
+        let (run, effect) = find(source.as_mut(), &self.id, &self.effect)?;
         let how = match &self.how {
             How { result: Some(result), .. } => Resolution::Value(payload("the result", Some(result), None)?),
             How { fail: Some(message), .. } => {
@@ -76,7 +77,7 @@ impl Resolve {
         };
         let user = || std::env::var("USER").unwrap_or_else(|_| "somebody".into());
         let resolving = Resolving {
-            key: effect.key.clone(),
+            key: effect.key.as_str().into(),
             interrupt: self.interrupt.or(effect.interrupt),
             how,
             actor: self.actor.unwrap_or_else(user).as_str().into(),
@@ -84,14 +85,11 @@ impl Resolve {
             note: self.note.as_deref().map(Into::into),
             request: new_request(screen.now()),
         };
-        Place::of(globals)?.change(async |owner| {
-            let resolving = Box::new(resolving);
-            owner.tell(run, Command::Resolve { run, resolving }).await
-        })?;
+        source.tell(run, Command::Resolve { run, resolving: Box::new(resolving) })?;
         if screen.is_text() {
             screen.remark(&format!("effect {} of {run} is resolved", effect.key));
         } else {
-            screen.document(&json!({"run": run, "effect": &*effect.key, "resolved": true}))?;
+            screen.document(&json!({"run": run, "effect": effect.key, "resolved": true}))?;
         }
         Ok(Exit::Ok)
     }

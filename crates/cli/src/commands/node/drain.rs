@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 
-use super::{ask, find, membership, shards};
+use super::{find, shards};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::duration;
 use crate::interrupt::Interrupt;
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// How often it is looked whether it has handed everything over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -35,30 +35,31 @@ pub(crate) struct Drain {
 
 impl Drain {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
-        let seen = membership(&place)?;
-        let member = &find(&seen, &self.node)?.member;
-        ask(&place, &seen, &member.process, true, || wait(&place, &member.process, self.timeout))?;
-        let others = seen.living.iter().filter(|other| other.member.process != member.process);
-        if others.filter(|other| !other.member.draining).count() == 0 {
+        let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
+        let seen = source.nodes()?;
+        let node = find(&seen, &self.node)?;
+        source.drain(&node.process, true)?;
+        wait(source.as_mut(), &node.process, self.timeout)?;
+        let others = seen.nodes.iter().filter(|other| other.living && other.process != node.process);
+        if others.filter(|other| !other.draining).count() == 0 {
             screen.remark("no other node takes shards: nothing is served until one comes or this one is resumed");
         }
         if screen.is_text() {
-            screen.remark(&format!("{} serves nothing now; abide node resume {0} is the way back", member.node));
+            screen.remark(&format!("{} serves nothing now; abide node resume {0} is the way back", node.node));
         } else {
-            screen.document(&json!({"node": &*member.node, "process": &*member.process, "draining": true}))?;
+            screen.document(&json!({"node": node.node, "process": node.process, "draining": true}))?;
         }
         Ok(Exit::Ok)
     }
 }
 
 /// Looks from time to time until the node serves nothing.
-fn wait(place: &Place, process: &str, timeout: Duration) -> Result<(), Failure> {
+fn wait(source: &mut dyn Source, process: &str, timeout: Duration) -> Result<(), Failure> {
     let began = Instant::now();
     let interrupt = Interrupt::listen()?;
     loop {
         interrupt.check()?;
-        let left = shards(&membership(place)?, process).len();
+        let left = shards(source, process)?;
         if left == 0 {
             return Ok(());
         }

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 
-use super::{ask, find, membership, shards};
+use super::{find, shards};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// How long the word is given to arrive; it is not needed.
 const ARRIVES: Duration = Duration::from_secs(1);
@@ -27,23 +27,24 @@ pub(crate) struct Resume {
 
 impl Resume {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
-        let seen = membership(&place)?;
-        let member = &find(&seen, &self.node)?.member;
-        ask(&place, &seen, &member.process, false, || wait(&place, &member.process))?;
+        let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
+        let seen = source.nodes()?;
+        let node = find(&seen, &self.node)?;
+        source.drain(&node.process, false)?;
+        wait(source.as_mut(), &node.process)?;
         if screen.is_text() {
-            screen.remark(&format!("{} takes its share again, when it next renews its lease", member.node));
+            screen.remark(&format!("{} takes its share again, when it next renews its lease", node.node));
         } else {
-            screen.document(&json!({"node": &*member.node, "process": &*member.process, "draining": false}))?;
+            screen.document(&json!({"node": node.node, "process": node.process, "draining": false}))?;
         }
         Ok(Exit::Ok)
     }
 }
 
 /// Stays until the node serves something, or for a moment.
-fn wait(place: &Place, process: &str) -> Result<(), Failure> {
+fn wait(source: &mut dyn Source, process: &str) -> Result<(), Failure> {
     let began = Instant::now();
-    while began.elapsed() < ARRIVES && shards(&membership(place)?, process).is_empty() {
+    while began.elapsed() < ARRIVES && shards(source, process)? == 0 {
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(())

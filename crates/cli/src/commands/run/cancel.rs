@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// End a run from outside.
 #[derive(Debug, Args)]
@@ -33,15 +33,15 @@ pub(crate) struct Cancel {
 impl Cancel {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
-        let run = place.find_to_change(&self.id)?;
+        let mut source = <dyn Source>::of(globals)?;
+        let run = source.find(&self.id)?;
         let command = Command::Cancel {
             run,
             request: new_request(screen.now()),
             cascade: self.cascade,
             reason: Arc::new(ErrorInfo::terminal("cancelled", &self.reason)),
         };
-        place.change(async |owner| owner.tell(run, command).await)?;
+        source.tell(run, command)?;
         if screen.is_text() {
             screen.remark(&format!("{run} is cancelled"));
         } else {

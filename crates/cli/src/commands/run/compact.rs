@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// Let a run's journal begin anew: what was before goes for good.
 #[derive(Debug, Args)]
@@ -25,13 +25,13 @@ pub(crate) struct Compact {
 impl Compact {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
-        let run = place.find_to_change(&self.id)?;
+        let mut source = <dyn Source>::of(globals)?;
+        let run = source.find(&self.id)?;
         if !self.yes {
             let what = format!("the history of {run} would be dropped; the run itself goes on as it stands");
             return Err(Failure::usage("not_confirmed", what).hint("say --yes; there is no way back"));
         }
-        let answer = place.change(async |owner| owner.tell(run, Command::Compact { run }).await)?;
+        let answer = source.tell(run, Command::Compact { run })?;
         let nothing_to_drop = matches!(answer, Answer::Recorded { duplicate: true, .. });
         if !screen.is_text() {
             screen.document(&json!({"run": run, "compacted": !nothing_to_drop}))?;

@@ -5,8 +5,8 @@ use clap::Args;
 
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 use crate::text::safe_json;
 
 /// Write a run's journal as JSON lines, to be replayed on other code.
@@ -25,12 +25,9 @@ pub(crate) struct Export {
 impl Export {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
-        let mut snapshot = place.snapshot()?;
-        let run = place.find(&mut snapshot, &self.id)?;
-        let Some(rows) = snapshot.journal(run, 0)? else {
-            return Err(abide_kernel::Refusal::NotFound { run }.into());
-        };
+        let mut source = <dyn Source>::of(globals)?;
+        let run = source.find(&self.id)?;
+        let rows = source.journal(run)?;
         for line in write_journal(&rows).lines() {
             screen.line(&safe_json(line))?;
         }

@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::facts::words;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::{Globals, TimeStyle};
-use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
+use crate::source::Source;
 use crate::text::{iso, span};
 
 /// Tell what happened to a run, fact by fact.
@@ -28,24 +28,23 @@ pub(crate) struct History {
 
 /// A row for programs: as it was written, and in words.
 #[derive(Serialize)]
-struct Told<'a> {
-    rev: u64,
-    at: String,
+pub(super) struct Told<'a> {
+    pub(super) rev: u64,
+    pub(super) at: String,
     position: u64,
     facts: &'a [Fact],
-    words: String,
+    pub(super) words: String,
 }
 
 impl History {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
-        let mut snapshot = place.snapshot()?;
-        let id = place.find(&mut snapshot, &self.id)?;
-        let Some(rows) = snapshot.journal(id, 0)? else {
-            return Err(abide_kernel::Refusal::NotFound { run: id }.into());
-        };
-        let told = tell(&rows, self.from)?;
+        let mut source = <dyn Source>::of(globals)?;
+        let id = source.find(&self.id)?;
+        let rows = source.journal(id)?;
+        let mut teller = Teller::default();
+        let mut told: Vec<Told<'_>> = rows.iter().map(|row| teller.tell(row)).collect::<Result<_, _>>()?;
+        told.retain(|told| told.rev >= self.from);
         if !screen.is_text() {
             screen.documents("rows", &told)?;
             return Ok(Exit::Ok);
@@ -56,11 +55,10 @@ impl History {
         let lines = shown.map(|(row, told)| {
             // In a story, when since the beginning says more than how long ago.
             let when = if iso_wanted { told.at } else { format!("+{}", span(row.at.since(began))) };
-            let tone = if row.facts.iter().any(is_trouble) { Tone::Bad } else { Tone::Plain };
             vec![
                 Cell::toned(told.rev.to_string(), Tone::Faint),
                 Cell::toned(when, Tone::Faint),
-                Cell::toned(told.words, tone),
+                Cell::toned(told.words, tone_of(row)),
             ]
         });
         screen.table(&["REV", "WHEN", "WHAT"], lines.collect())?;
@@ -68,25 +66,31 @@ impl History {
     }
 }
 
-/// The rows in words. The run is folded along, because a row names only what changes.
-fn tell(rows: &[Row], from: u64) -> Result<Vec<Told<'_>>, Failure> {
-    let mut told = Vec::new();
-    let mut run: Option<Run> = None;
-    for row in rows {
-        let before = run.take();
+/// Tells rows in words. The run is folded along, because a row names only what changes.
+#[derive(Default)]
+pub(super) struct Teller {
+    run: Option<Run>,
+}
+
+impl Teller {
+    pub(super) fn tell<'a>(&mut self, row: &'a Row) -> Result<Told<'a>, Failure> {
+        let begins = matches!(row.facts.first(), Some(Fact::Started(_) | Fact::Compacted(_)));
+        let before = self.run.take().filter(|_| !begins);
         let words = words(before.as_ref(), row);
-        run = Some(match before {
+        self.run = Some(match before {
             Some(mut run) => {
                 run.apply_row(row);
                 run
             }
             None => Run::begin(row).map_err(|bad| Failure::new(Exit::Failure, "corrupt", bad.to_string()))?,
         });
-        if row.rev.0 >= from {
-            told.push(Told { rev: row.rev.0, at: iso(row.at), position: row.seq.0, facts: &row.facts, words });
-        }
+        Ok(Told { rev: row.rev.0, at: iso(row.at), position: row.seq.0, facts: &row.facts, words })
     }
-    Ok(told)
+}
+
+/// The tone of a row.
+pub(super) fn tone_of(row: &Row) -> Tone {
+    if row.facts.iter().any(is_trouble) { Tone::Bad } else { Tone::Plain }
 }
 
 fn is_trouble(fact: &Fact) -> bool {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
+use crate::source::Source;
 use crate::text::iso;
 
 /// List runs, newest first.
@@ -46,24 +46,23 @@ pub(crate) struct List {
 impl List {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
+        let mut source = <dyn Source>::of(globals)?;
         let mut filter = Filter::default();
         filter.namespace = globals.namespace.as_deref().map(Into::into);
         filter.workflow = self.workflow.as_deref().map(Into::into);
         filter.queue = self.queue.as_deref().map(Into::into);
         filter.key = self.key.as_deref().map(Into::into);
         filter.statuses = statuses(&self.status)?;
-        let mut snapshot = place.snapshot()?;
         filter.parent = match &self.parent {
-            Some(parent) => Some(place.find(&mut snapshot, parent)?),
+            Some(parent) => Some(source.find(parent)?),
             None => None,
         };
         let before = match &self.before {
-            Some(before) => Some(place.find(&mut snapshot, before)?),
+            Some(before) => Some(source.find(before)?),
             None => None,
         };
         let most = self.limit as usize;
-        let mut listed = snapshot.list(&filter, &Page { most: most + 1, before })?;
+        let mut listed = source.list(&filter, &Page { most: most + 1, before })?;
         let more = listed.len() > most;
         listed.truncate(most);
         if !screen.is_text() {

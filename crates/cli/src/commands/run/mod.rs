@@ -12,15 +12,16 @@ mod resume;
 mod show;
 mod signal;
 mod start;
-mod surroundings;
+pub(crate) mod surroundings;
 mod update;
+mod watch;
 
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
 use crate::options::{AsJson, Globals};
 
-/// Runs: list, show, history, export, explain, start, signal, update, resume, cancel, compact, purge.
+/// Runs: list, show, watch, history, export, explain, start, signal, update, resume, cancel, compact, purge.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
     #[command(flatten)]
@@ -36,6 +37,8 @@ enum Verb {
     List(list::List),
     /// Show where a run stands.
     Show(show::Show),
+    /// Follow a run, or all runs, and tell what happens as it does.
+    Watch(watch::Watch),
     /// Tell what happened to a run, fact by fact.
     History(history::History),
     /// Write a run's journal as JSON lines, to be replayed on other code.
@@ -63,6 +66,7 @@ impl Command {
         match self.verb {
             Verb::List(list) => list.perform(globals),
             Verb::Show(show) => show.perform(globals),
+            Verb::Watch(watch) => watch.perform(globals),
             Verb::History(history) => history.perform(globals),
             Verb::Export(export) => export.perform(globals),
             Verb::Explain(explain) => explain.perform(globals),

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// Remove the record of a run that has ended.
 #[derive(Debug, Args)]
@@ -25,13 +25,13 @@ pub(crate) struct Purge {
 impl Purge {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
-        let run = place.find_to_change(&self.id)?;
+        let mut source = <dyn Source>::of(globals)?;
+        let run = source.find(&self.id)?;
         if !self.yes {
             let what = format!("{run} would be removed with its journal, its inbox and its result");
             return Err(Failure::usage("not_confirmed", what).hint("say --yes; there is no way back"));
         }
-        place.change(async |owner| owner.tell(run, Command::Purge { run }).await)?;
+        source.tell(run, Command::Purge { run })?;
         if screen.is_text() {
             screen.remark(&format!("{run} is removed"));
         } else {

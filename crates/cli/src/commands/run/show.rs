@@ -2,14 +2,13 @@
 
 use abide_kernel::transition::record::describe;
 use abide_kernel::{BoundaryId, Child, ChildAnswer, ChildEnd, Cursor, Phase, Run, RunId, Wait, WaitKind};
-use abide_store::StoredRun;
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
+use crate::source::Source;
 use crate::text::{cut, iso};
 
 /// The most of a payload that is shown as text; JSON has it whole.
@@ -31,12 +30,9 @@ pub(crate) struct Show {
 impl Show {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
-        let mut snapshot = place.snapshot()?;
-        let id = place.find(&mut snapshot, &self.id)?;
-        let Some(StoredRun { run, .. }) = snapshot.show(id)? else {
-            return Err(abide_kernel::Refusal::NotFound { run: id }.into());
-        };
+        let mut source = <dyn Source>::of(globals)?;
+        let id = source.find(&self.id)?;
+        let run = source.show(id)?;
         if !screen.is_text() {
             screen.document(&shown(&run))?;
             return Ok(Exit::Ok);

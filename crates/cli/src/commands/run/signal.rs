@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::payload;
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// Send a named signal to a run.
 #[derive(Debug, Args)]
@@ -39,19 +39,16 @@ pub(crate) struct Signal {
 impl Signal {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
+        let mut source = <dyn Source>::of(globals)?;
         let payload = payload("the payload", self.payload.as_deref(), self.payload_file.as_ref())?;
-        let run = place.find_to_change(&self.id)?;
+        let run = source.find(&self.id)?;
         let sent = Sent {
             name: self.name.as_str().into(),
             payload,
             dedup: self.dedup.as_deref().map(Into::into),
             request: new_request(screen.now()),
         };
-        let answer = place.change(async |owner| {
-            let sent = Box::new(sent);
-            owner.tell(run, Command::Signal { run, sent }).await
-        })?;
+        let answer = source.tell(run, Command::Signal { run, sent: Box::new(sent) })?;
         let Answer::Signalled(accepted) = answer else {
             let what = format!("expected the answer to a signal, found {answer:?}");
             return Err(Failure::new(Exit::Failure, "unexpected", what));

@@ -2,25 +2,21 @@
 //! claim.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use abide_kernel::shard::{Answer, Command};
+use abide_kernel::shard::Answer;
 use abide_kernel::transition::start::StartAnswer;
-use abide_kernel::{Concurrency, OnConflict, RequestId, RunId, StartSpec, Status, StatusSet, UniqueKey};
+use abide_kernel::{Concurrency, OnConflict, RequestId, RunId, StartSpec, StatusSet, UniqueKey};
 use abide_runtime::new_request;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::watch::{Told, follow};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::{duration, payload};
-use crate::interrupt::Interrupt;
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
-use crate::text::safe_json;
-
-/// Between two looks at a run that another process executes.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+use crate::source::Source;
 
 /// Start a run of a workflow; an engine that has its code executes it.
 #[derive(Debug, Args)]
@@ -29,7 +25,8 @@ Examples:
   abide run start greet --input '{\"name\":\"Ada\"}'
   abide run start checkout --input-file order.json --key order-17 --on-conflict reuse
   jq .order big.json | abide run start checkout --input -
-  abide run start report --delay 1h --wait --timeout 2h")]
+  abide run start report --delay 1h --wait --timeout 2h
+  abide run start greet --follow")]
 pub(crate) struct Start {
     /// The workflow's name
     workflow: String,
@@ -72,8 +69,11 @@ pub(crate) struct Start {
     /// Wait until it has ended; exit 4 if it did not end well
     #[arg(long)]
     wait: bool,
+    /// Tell what happens to it until it has ended, like run watch; exit 4 if it did not end well
+    #[arg(long, conflicts_with = "wait")]
+    follow: bool,
     /// Wait no longer than this; exit 5 then
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
 }
 
@@ -103,24 +103,27 @@ fn label(text: &str) -> Result<(String, String), String> {
 impl Start {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
+        if self.timeout.is_some() && !self.wait && !self.follow {
+            return Err(Failure::usage(
+                "bad_timeout",
+                "--timeout says how long to --wait or to --follow: give one of them",
+            ));
+        }
+        let mut source = <dyn Source>::of(globals)?;
         let spec = self.spec(globals, &screen)?;
         spec.validate()?;
         let request = self.request.unwrap_or_else(|| new_request(screen.now()));
-        let is_new = !place.at.exists()?;
-        let answer = place.change_or_make(async |owner| {
-            let command = Command::Start { request, spec: Box::new(spec.clone()) };
-            owner.ask(spec.admission_slot(request), command).await
-        })?;
+        let (answer, is_new) = source.start(request, spec)?;
         if is_new {
-            screen.remark(&format!("made a new store at {}", place.shown()));
+            screen.remark(&format!("made a new store at {}", source.shown()));
         }
         let (run, admission) = admitted(answer)?;
-        if !self.wait {
+        if !self.wait && !self.follow {
             return told(&screen, run, admission);
         }
-        screen.remark(&format!("{admission} {run}; waiting for an engine that has {}", self.workflow));
-        wait(&screen, &place, run, self.timeout)
+        screen.remark(&format!("{admission} {run}; waiting for an engine or a worker that has {}", self.workflow));
+        let told = if self.follow { Told::Everything } else { Told::End };
+        follow(&screen, source.tail(Some(run))?, told, self.timeout)
     }
 
     fn spec(&self, globals: &Globals, screen: &Screen) -> Result<StartSpec, Failure> {
@@ -169,45 +172,10 @@ fn admitted(answer: Answer) -> Result<(RunId, &'static str), Failure> {
 fn told(screen: &Screen, run: RunId, admission: &str) -> Outcome {
     if screen.is_text() {
         screen.line(&run.to_string())?;
-        screen.remark(&format!("{admission}; it executes when an engine that has its code holds the store"));
+        screen.remark(&format!("{admission}; it executes when an engine or a worker has its code"));
+        screen.remark(&format!("follow it: abide run watch {run}"));
     } else {
         screen.document(&json!({"run": run, "admission": admission}))?;
     }
     Ok(Exit::Ok)
-}
-
-/// Looks at the run from time to time until it has ended. Another process executes it, and a file rings no bell.
-fn wait(screen: &Screen, place: &Place, run: RunId, timeout: Option<Duration>) -> Outcome {
-    let began = Instant::now();
-    let interrupt = Interrupt::listen()?;
-    loop {
-        interrupt.check()?;
-        let stored = place.snapshot()?.show(run)?;
-        let Some(run) = stored.map(|stored| stored.run) else {
-            return Err(abide_kernel::Refusal::NotFound { run }.into());
-        };
-        if let Some(end) = &run.end {
-            let result = run.result.clone().unwrap_or_default();
-            if !screen.is_text() {
-                let error = run.last_error.as_deref().filter(|_| end.status != Status::Done);
-                let (status, error) = (json!(end.status), json!(error));
-                // By hand, so that the result passes untouched.
-                let text =
-                    format!(r#"{{"run":"{}","status":{status},"result":{},"error":{error}}}"#, run.id, result.text());
-                screen.line(&safe_json(&text))?;
-            } else if end.status == Status::Done {
-                screen.line(&safe_json(result.text()))?;
-            } else {
-                let why = run.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-                screen.remark(&format!("{} ended as {}{why}", run.id, end.status));
-            }
-            return Ok(if end.status == Status::Done { Exit::Ok } else { Exit::RunFailed });
-        }
-        if timeout.is_some_and(|timeout| began.elapsed() >= timeout) {
-            let what = format!("{} is {} and has not ended in time", run.id, run.status());
-            let hint = format!("it goes on; abide run explain {} says what it waits for", run.id);
-            return Err(Failure::new(Exit::Unknown, "timeout", what).hint(hint));
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
 }

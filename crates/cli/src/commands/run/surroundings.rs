@@ -12,7 +12,7 @@ use crate::keeper::Keeper;
 const LOOKED_AT: usize = 10_000;
 
 /// Who serves the run, who holds its concurrency key, and how many come before it.
-pub(super) fn around(
+pub(crate) fn around(
     snapshot: &mut Snapshot,
     keeper: Option<&Keeper>,
     run: &Run,

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use abide_kernel::shard::{Answer, Command, Told};
-use abide_kernel::transition::update::Requesting;
-use abide_kernel::{ErrorInfo, Payload, Reply, RunId, Update as Known};
+use abide_kernel::transition::update::{Accepted, Requesting};
+use abide_kernel::{ErrorInfo, Payload, Reply, Run, RunId, Update as Known};
 use abide_runtime::new_request;
 use clap::Args;
 use serde::Serialize;
@@ -12,8 +12,8 @@ use serde::Serialize;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::payload;
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 use crate::text::cut;
 
 /// The most of an answer that is shown as text; JSON has it whole.
@@ -57,26 +57,19 @@ struct Asked<'a> {
 impl Update {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let screen = Screen::new(globals);
-        let place = Place::of(globals)?;
+        let mut source = <dyn Source>::of(globals)?;
         let input = payload("the input", self.input.as_deref(), self.input_file.as_ref())?;
-        let run = place.find_to_change(&self.id)?;
+        let run = source.find(&self.id)?;
         let asked = Requesting {
             name: self.name.as_str().into(),
             input,
             dedup: self.dedup.as_deref().map(Into::into),
             request: new_request(screen.now()),
         };
-        let (accepted, shown) = place.change(async |owner| {
-            let command = Command::Update { run, asked: Box::new(asked), told: Told::Accepted };
-            let accepted = match owner.tell(run, command).await? {
-                Answer::Requested(accepted) => accepted,
-                other => {
-                    let what = format!("expected the answer to an update, found {other:?}");
-                    return Err(Failure::new(Exit::Failure, "unexpected", what));
-                }
-            };
-            Ok((accepted, owner.engine.show(run).await?))
-        })?;
+        let command = Command::Update { run, asked: Box::new(asked.clone()), told: Told::Accepted };
+        let answer = source.tell(run, command)?;
+        let shown = source.show(run)?;
+        let accepted = accepted(answer, &asked, &shown)?;
         let reply = shown.update(accepted.update).and_then(Known::reply);
         if !screen.is_text() {
             let (answer, rejected) = match reply {
@@ -98,5 +91,23 @@ impl Update {
             None => format!("{run} is asked for {name}; an engine that executes it answers"),
         });
         Ok(Exit::Ok)
+    }
+}
+
+/// What became of it so far. A server that knows the answer already gives that, and the run has the rest.
+fn accepted(answer: Answer, asked: &Requesting, run: &Run) -> Result<Accepted, Failure> {
+    let same = |known: &&Known| {
+        known.request == asked.request
+            || (asked.dedup.is_some() && known.dedup == asked.dedup && known.name == asked.name)
+    };
+    match (answer, run.updates.iter().find(same)) {
+        (Answer::Requested(accepted), _) => Ok(accepted),
+        (Answer::Answered(_), Some(known)) => {
+            Ok(Accepted { update: known.id, duplicate: known.request != asked.request })
+        }
+        (other, _) => {
+            let what = format!("expected the answer to an update, found {other:?}");
+            Err(Failure::new(Exit::Failure, "unexpected", what))
+        }
     }
 }

@@ -6,8 +6,8 @@ use clap::Args;
 use crate::commands::people;
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
+use crate::source::Source;
 use crate::text::cut;
 
 /// The most of a payload that is shown as text; JSON has it whole.
@@ -33,40 +33,39 @@ impl Show {
 /// Prints a boundary, whatever its kind.
 pub(crate) fn show_boundary(globals: &Globals, id: &str) -> Outcome {
     let screen = Screen::new(globals);
-    let found = people::show(&Place::of(globals)?, id)?;
+    let found = people::show(<dyn Source>::of(globals)?.as_mut(), id)?;
     if !screen.is_text() {
-        screen.document(&found.json())?;
+        screen.document(&found)?;
         return Ok(Exit::Ok);
     }
     let payload = |payload: &Payload| Cell::new(cut(payload.text(), PAYLOAD_SHOWN));
-    let asked = &found.manual.asked;
-    let tone = if found.manual.end.is_none() { Tone::Waiting } else { Tone::Faint };
+    let tone = if found.is_open() { Tone::Waiting } else { Tone::Faint };
     let mut fields = vec![
-        (asked.kind.name(), Cell::toned(found.id().to_string(), Tone::Strong)),
-        ("name", Cell::new(&*asked.key)),
-        ("standing", Cell::toned(found.standing(), tone)),
-        ("run", Cell::new(found.run.id.to_string())),
-        ("workflow", Cell::new(&*found.run.started.spec.workflow)),
-        ("step", Cell::new(&*asked.step)),
-        ("payload", payload(&asked.payload)),
+        (found.kind.name(), Cell::toned(found.boundary.to_string(), Tone::Strong)),
+        ("name", Cell::new(&found.name)),
+        ("standing", Cell::toned(&found.standing, tone)),
+        ("run", Cell::new(found.run.to_string())),
+        ("workflow", Cell::new(&found.workflow)),
+        ("step", Cell::new(&found.step)),
+        ("payload", payload(&found.payload)),
     ];
-    if !asked.roles.is_empty() {
-        fields.push(("roles", Cell::new(asked.roles.join(", "))));
+    if !found.roles.is_empty() {
+        fields.push(("roles", Cell::new(found.roles.join(", "))));
     }
-    if let Some(assignee) = &found.manual.assignee {
-        fields.push(("assignee", Cell::new(&**assignee)));
+    if let Some(assignee) = &found.assignee {
+        fields.push(("assignee", Cell::new(assignee)));
     }
-    if let Some(until) = asked.until {
-        fields.push(("until", Cell::new(screen.time(until))));
+    if let Some(until) = found.until {
+        fields.push(("until", Cell::new(screen.time(until.0))));
     }
-    if let Some(decided) = found.manual.decided() {
+    if let Some(decided) = &found.decision {
         fields.push(("handed in", payload(&decided.payload)));
     }
-    for event in &found.manual.events {
+    for event in &found.events {
         let by = event.actor.as_ref().map(|actor| format!(" by {actor}")).unwrap_or_default();
         let to = event.to.as_ref().map(|to| format!(" to {to}")).unwrap_or_default();
         let note = event.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
-        fields.push((event.kind.name(), Cell::new(format!("{}{to}{by}{note}", screen.time(event.at)))));
+        fields.push((event.event.as_str(), Cell::new(format!("{}{to}{by}{note}", screen.time(event.at.0)))));
     }
     screen.fields(&fields)?;
     Ok(Exit::Ok)

@@ -3,21 +3,20 @@
 use std::time::Duration;
 
 use abide_protocol::{CreateToken, Scope};
-use abide_server::mint;
 use clap::Args;
 
 use crate::failure::{Exit, Outcome};
 use crate::input::duration;
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// Make a token; its secret is shown this once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Scopes: read, start, signal, operate, worker:<queue>, and admin, which covers all.
 
-A store in a file is owned for a moment; while a server holds it, ask that one: POST /v1/tokens.
+A store in a file is owned for a moment; while a server holds it, ask that one with --url.
 
 Examples:
   abide token create --name ada --scope admin --in '*'
@@ -39,13 +38,10 @@ pub(crate) struct Create {
 
 impl Create {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
+        let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
         let expires_in_ms = self.expires.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         let asked = CreateToken { name: self.name, scopes: self.scopes, namespaces: self.namespaces, expires_in_ms };
-        let (stored, created) = mint(asked, screen.now())?;
-        place.change_or_make(async |owner| {
-            tokio::task::block_in_place(|| owner.engine.write_token(&stored)).map_err(Into::into)
-        })?;
+        let created = source.create_token(asked, screen.now())?;
         if screen.is_text() {
             screen.line(&created.secret)?;
             screen.remark("keep it: it is shown this once, and the store has only its hash");

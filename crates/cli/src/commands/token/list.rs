@@ -1,13 +1,12 @@
 //! `abide token list`: tokens, without their secrets.
 
 use abide_protocol::Token;
-use abide_server::shown;
 use clap::Args;
 
-use crate::failure::{Exit, Failure, Outcome};
+use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
+use crate::source::Source;
 
 /// List tokens, without their secrets.
 #[derive(Debug, Args)]
@@ -19,10 +18,8 @@ pub(crate) struct List {}
 
 impl List {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
-        let stored = place.reader()?.tokens()?;
-        let read = |stored| shown(stored).map_err(|bad| Failure::new(Exit::Failure, "corrupt", bad.to_string()));
-        let tokens: Vec<Token> = stored.iter().map(read).collect::<Result<_, _>>()?;
+        let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
+        let tokens = source.tokens()?;
         if !screen.is_text() {
             screen.documents("tokens", &tokens)?;
             return Ok(Exit::Ok);

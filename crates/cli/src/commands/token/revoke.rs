@@ -5,13 +5,13 @@ use serde_json::json;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// End a token.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Servers take notice within five seconds. While a server holds a store in a file, ask that one: DELETE /v1/tokens/ID.
+Servers take notice within five seconds. While a server holds a store in a file, ask that one with --url.
 
 Examples:
   abide token revoke 0193f2c4a1b20000")]
@@ -22,12 +22,10 @@ pub(crate) struct Revoke {
 
 impl Revoke {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
+        let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
         let id = self.token;
-        let found = place
-            .change(async |owner| tokio::task::block_in_place(|| owner.engine.remove_token(&id)).map_err(Into::into))?;
-        if !found {
-            let what = format!("there is no token {id:?} in {}", place.shown());
+        if !source.revoke_token(&id)? {
+            let what = format!("there is no token {id:?} in {}", source.shown());
             return Err(Failure::new(Exit::NotFound, "not_found", what).hint("abide token list shows the ids"));
         }
         if screen.is_text() {

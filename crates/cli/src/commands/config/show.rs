@@ -1,0 +1,48 @@
+//! `abide config show`: every setting, and who said so. Secrets are not shown.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Outcome};
+use crate::options::Globals;
+use crate::screen::{Cell, Screen, Tone};
+use crate::settings::Shown;
+
+/// Show every setting, and who said so.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Options go before the environment (ABIDE_STORE, ABIDE_URL, ABIDE_TOKEN or ABIDE_TOKEN_FILE, ABIDE_NAMESPACE, ABIDE_OUTPUT,
+ABIDE_TIME, ABIDE_COLOR), that before the profile, and that before DATABASE_URL and the defaults. A profile that --profile
+names counts as an option. Profiles are in abide.toml of this folder and in abide/config.toml of the user's configuration
+($XDG_CONFIG_HOME, or ~/.config), or in the one file that ABIDE_CONFIG names:
+
+  [profile.default]
+  url = \"http://127.0.0.1:7411\"
+  token_file = \"~/.abide-token\"
+  namespace = \"shop\"
+
+Examples:
+  abide config show
+  abide --profile shop config show --json")]
+pub(crate) struct Show {}
+
+impl Show {
+    pub(super) fn perform(self, globals: &Globals, settings: &[Shown]) -> Outcome {
+        let screen = Screen::new(globals);
+        if !screen.is_text() {
+            let written = |shown: &Shown| json!({"key": shown.key, "value": shown.value, "from": shown.from});
+            let settings: Vec<Value> = settings.iter().map(written).collect();
+            screen.documents("settings", &settings)?;
+            return Ok(Exit::Ok);
+        }
+        let row = |shown: &Shown| {
+            vec![
+                Cell::toned(shown.key, Tone::Strong),
+                Cell::new(shown.value.as_deref().unwrap_or("-")),
+                Cell::toned(&shown.from, Tone::Faint),
+            ]
+        };
+        screen.table(&["KEY", "VALUE", "FROM"], settings.iter().map(row).collect())?;
+        Ok(Exit::Ok)
+    }
+}

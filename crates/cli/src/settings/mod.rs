@@ -1,0 +1,334 @@
+//! What holds for a verb, and who said so: options go before the environment, that before files, and those before defaults.
+//! A profile that is named on the command line counts as an option.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use crate::failure::Failure;
+use crate::options::{Asked, Colour, Flags, Format, Globals, STORE, Secret, TimeStyle};
+use file::Profile;
+
+/// What is decided here.
+pub(crate) const KEYS: [&str; 7] = ["store", "url", "namespace", "token_file", "output", "time", "color"];
+
+/// What holds, and for each value who said so.
+pub(crate) struct Settings {
+    pub(crate) globals: Globals,
+    pub(crate) shown: Vec<Shown>,
+}
+
+/// A value as it may be shown: without secrets.
+pub(crate) struct Shown {
+    pub(crate) key: &'static str,
+    pub(crate) value: Option<String>,
+    pub(crate) from: String,
+}
+
+/// A value, and who said it.
+#[derive(Clone, Debug)]
+struct Said {
+    value: String,
+    from: String,
+}
+
+/// What one place says.
+#[derive(Clone, Debug, Default)]
+struct Layer(BTreeMap<&'static str, Said>);
+
+impl Layer {
+    fn say(&mut self, key: &'static str, value: Option<String>, from: impl Into<String>) {
+        if let Some(value) = value {
+            self.0.insert(key, Said { value, from: from.into() });
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<&Said> {
+        self.0.get(key)
+    }
+}
+
+/// A variable of the environment; one that is empty is as good as none.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl Settings {
+    /// Hears everybody.
+    pub(crate) fn resolve(flags: &Flags, env: Environment<'_>) -> Result<Self, Failure> {
+        let named = flags.profile.clone().map(|name| Said { value: name, from: "--profile".into() });
+        let by_flag = named.is_some();
+        let named = named.or_else(|| variable(env, "ABIDE_PROFILE"));
+        let files = file::read_all(env)?;
+        let profile = file::choose(&files, named.as_ref())?;
+        let told = profile.as_ref().map(of_profile).unwrap_or_default();
+        let mut layers = vec![of_flags(flags)];
+        let at = if by_flag { 1 } else { 2 };
+        layers.push(of_environment(env));
+        layers.insert(at, told);
+        layers.push(of_others(env));
+        let (target, layer) = target(&layers)?;
+        let token = token(&layers, layer, at)?;
+        let first = |key: &str| layers.iter().find_map(|layer| layer.get(key)).cloned();
+        let globals = Globals {
+            store: match &target {
+                Some(Target::Store(said)) => said.value.clone(),
+                _ => STORE.into(),
+            },
+            server: match &target {
+                Some(Target::Server(said)) => {
+                    check_url(said)?;
+                    let token = token.as_ref().map(|(_, secret)| secret.clone());
+                    Some(Asked { url: said.value.clone(), from: said.from.clone(), token })
+                }
+                _ => None,
+            },
+            output: word(first("output").as_ref(), "output")?.unwrap_or(Format::Text),
+            time: word(first("time").as_ref(), "time")?,
+            color: word(first("color").as_ref(), "color")?.unwrap_or(Colour::Auto),
+            namespace: first("namespace").map(|said| said.value),
+        };
+        let mut shown = vec![show_target(target.as_ref())];
+        if globals.server.is_some() {
+            let (value, from) = token.map_or((None, String::new()), |(said, secret)| match secret {
+                Secret::Text(_) => (Some("set".to_owned()), said.from),
+                Secret::File(path) => (Some(format!("in {}", path.display())), said.from),
+            });
+            shown.push(Shown { key: "token", value, from });
+        }
+        let usual = [("namespace", None), ("output", Some("text")), ("time", None), ("color", Some("auto"))];
+        for (key, default) in usual {
+            let (value, from) = match first(key) {
+                Some(said) => (Some(said.value), said.from),
+                None => (default.map(str::to_owned), "default".into()),
+            };
+            shown.push(Shown { key, value, from });
+        }
+        let (name, from) = profile.map_or((None, String::new()), |profile| (Some(profile.name), profile.file));
+        shown.push(Shown { key: "profile", value: name, from });
+        for file in files {
+            shown.push(Shown { key: "file", value: Some(file.shown), from: file.from.into() });
+        }
+        Ok(Self { globals, shown })
+    }
+}
+
+/// Who is asked.
+enum Target {
+    Store(Said),
+    Server(Said),
+}
+
+/// Whom the first layer names that names anybody, and which layer that is.
+fn target(layers: &[Layer]) -> Result<(Option<Target>, usize), Failure> {
+    for (index, layer) in layers.iter().enumerate() {
+        match (layer.get("store"), layer.get("url")) {
+            (Some(store), Some(url)) => {
+                let what = format!("{} names a store and {} a server: which is meant?", store.from, url.from);
+                return Err(Failure::usage("two_places", what).hint("give one of the two"));
+            }
+            (Some(store), None) => return Ok((Some(Target::Store(store.clone())), index)),
+            (None, Some(url)) => return Ok((Some(Target::Server(url.clone())), index)),
+            (None, None) => {}
+        }
+    }
+    Ok((None, layers.len()))
+}
+
+/// The token for a server. That of a profile is for the profile's own server: nobody else is sent it.
+fn token(layers: &[Layer], target: usize, profile: usize) -> Result<Option<(Said, Secret)>, Failure> {
+    for (index, layer) in layers.iter().enumerate() {
+        if index == profile && target != profile {
+            continue;
+        }
+        match (layer.get("token"), layer.get("token_file")) {
+            (Some(token), Some(file)) => {
+                let what = format!("{} and {} both give a token: which is meant?", token.from, file.from);
+                return Err(Failure::usage("two_tokens", what).hint("give one of the two"));
+            }
+            (Some(token), None) => return Ok(Some((token.clone(), Secret::Text(token.value.clone())))),
+            (None, Some(file)) => return Ok(Some((file.clone(), Secret::File(PathBuf::from(&file.value))))),
+            (None, None) => {}
+        }
+    }
+    Ok(None)
+}
+
+fn check_url(said: &Said) -> Result<(), Failure> {
+    let host = said.value.strip_prefix("http://").or_else(|| said.value.strip_prefix("https://"));
+    let host = host.map(|host| host.trim_end_matches('/')).unwrap_or_default();
+    let strange = |sign: char| sign.is_control() || matches!(sign, '/' | '?' | '#' | '@' | ' ');
+    if host.is_empty() || host.contains(strange) {
+        let what =
+            format!("{}: expected http://host:port or https://host:port, found {:?}", said.from, shown_url(said));
+        return Err(Failure::usage("bad_url", what).hint("the token goes into ABIDE_TOKEN or a file, not into the URL"));
+    }
+    Ok(())
+}
+
+/// A URL without who logs in by it.
+fn shown_url(said: &Said) -> String {
+    let (scheme, rest) = said.value.split_once("://").unwrap_or(("", &said.value));
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") }
+}
+
+fn show_target(target: Option<&Target>) -> Shown {
+    match target {
+        None => Shown { key: "store", value: Some(STORE.into()), from: "default".into() },
+        Some(Target::Store(said)) => Shown { key: "store", value: Some(shown_url(said)), from: said.from.clone() },
+        Some(Target::Server(said)) => Shown { key: "url", value: Some(shown_url(said)), from: said.from.clone() },
+    }
+}
+
+/// A word of a closed list.
+fn word<T: ValueEnum>(said: Option<&Said>, key: &str) -> Result<Option<T>, Failure> {
+    let Some(said) = said else { return Ok(None) };
+    T::from_str(&said.value, false).map(Some).map_err(|_| {
+        let all = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let all: Vec<String> = all.map(|word| word.get_name().to_owned()).collect();
+        let what = format!("{}: {key} is one of {}, found {:?}", said.from, all.join(", "), said.value);
+        let failure = Failure::usage("bad_setting", what);
+        match nearest(&said.value, all.iter().map(String::as_str)) {
+            Some(near) => failure.hint(format!("did you mean {near}?")),
+            None => failure,
+        }
+    })
+}
+
+/// The word that was most likely meant.
+fn nearest<'a>(found: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = words.map(|word| (strsim::jaro_winkler(found, word), word)).filter(|(near, _)| *near > 0.7);
+    near.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, word)| word)
+}
+
+fn of_flags(flags: &Flags) -> Layer {
+    let name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
+    let mut layer = Layer::default();
+    layer.say("store", flags.store.clone(), "--store");
+    layer.say("url", flags.url.clone(), "--url");
+    layer.say("token_file", flags.token_file.as_ref().map(|path| path.display().to_string()), "--token-file");
+    layer.say("namespace", flags.namespace.clone(), "--namespace");
+    layer.say("output", flags.output.and_then(|format| name(format.to_possible_value())), "--output");
+    layer.say("time", flags.time.and_then(|style: TimeStyle| name(style.to_possible_value())), "--time");
+    layer.say("color", flags.color.and_then(|colour| name(colour.to_possible_value())), "--color");
+    layer
+}
+
+fn variable(env: Environment<'_>, name: &str) -> Option<Said> {
+    env(name).map(|value| Said { value, from: name.to_owned() })
+}
+
+fn of_environment(env: Environment<'_>) -> Layer {
+    let mut layer = Layer::default();
+    let names = [
+        ("store", "ABIDE_STORE"),
+        ("url", "ABIDE_URL"),
+        ("token", "ABIDE_TOKEN"),
+        ("token_file", "ABIDE_TOKEN_FILE"),
+        ("namespace", "ABIDE_NAMESPACE"),
+        ("output", "ABIDE_OUTPUT"),
+        ("time", "ABIDE_TIME"),
+        ("color", "ABIDE_COLOR"),
+    ];
+    for (key, name) in names {
+        layer.0.extend(variable(env, name).map(|said| (key, said)));
+    }
+    layer
+}
+
+fn of_profile(profile: &Profile) -> Layer {
+    let mut layer = Layer::default();
+    for (key, value) in &profile.values {
+        layer.say(key, Some(value.clone()), format!("profile {} of {}", profile.name, profile.file));
+    }
+    layer
+}
+
+/// What is there for other programs as well: it is the last to be heard, and only if it names a store of ours.
+fn of_others(env: Environment<'_>) -> Layer {
+    let ours = |url: &String| ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme));
+    let mut layer = Layer::default();
+    layer.say("store", env("DATABASE_URL").filter(ours), "DATABASE_URL");
+    layer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(flags: &Flags, env: &[(&str, &str)]) -> Result<Settings, Failure> {
+        Settings::resolve(flags, &|name| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    fn folder(text: &str) -> (tempfile::TempDir, String) {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("abide.toml");
+        std::fs::write(&path, text).unwrap();
+        let path = path.display().to_string();
+        (folder, path)
+    }
+
+    #[test]
+    fn options_go_before_the_environment_and_that_before_files() {
+        let (_folder, path) =
+            folder("[profile.default]\nstore = \"sqlite:file.db\"\nnamespace = \"file\"\ncolor = \"never\"\n");
+        let none = Flags::default();
+        assert_eq!(resolved(&none, &[("ABIDE_CONFIG", &path)]).unwrap().globals.store, "sqlite:file.db");
+        let env = [("ABIDE_CONFIG", &*path), ("ABIDE_URL", "http://h:1"), ("ABIDE_NAMESPACE", "env")];
+        let settings = resolved(&none, &env).unwrap().globals;
+        assert_eq!(settings.server.unwrap().url, "http://h:1");
+        assert_eq!((settings.namespace.as_deref(), settings.color), (Some("env"), Colour::Never));
+        let flags = Flags { store: Some("sqlite:flag.db".into()), ..Flags::default() };
+        let settings = resolved(&flags, &env).unwrap().globals;
+        assert!(settings.server.is_none() && settings.store == "sqlite:flag.db");
+        // One that is named on the command line is an option.
+        let flags = Flags { profile: Some("default".into()), ..Flags::default() };
+        assert_eq!(resolved(&flags, &env).unwrap().globals.store, "sqlite:file.db");
+    }
+
+    #[test]
+    fn what_belongs_to_other_programs_is_heard_last() {
+        let others = |url| resolved(&Flags::default(), &[("DATABASE_URL", url)]).unwrap().globals.store;
+        assert_eq!(others("postgres://h/d"), "postgres://h/d");
+        assert_eq!(others("mysql://h/d"), STORE);
+        let (_folder, path) = folder("[profile.default]\nurl = \"http://h:1\"\n");
+        let env = [("ABIDE_CONFIG", &*path), ("DATABASE_URL", "postgres://h/d")];
+        assert!(resolved(&Flags::default(), &env).unwrap().globals.server.is_some());
+    }
+
+    /// A file in a folder that somebody else wrote must not get at the token of another server.
+    #[test]
+    fn the_token_of_a_profile_goes_to_its_own_server_only() {
+        let (_folder, path) = folder("[profile.default]\nurl = \"http://h:1\"\ntoken_file = \"secret\"\n");
+        let token = |flags: &Flags, env: &[(&str, &str)]| resolved(flags, env).unwrap().globals.server.unwrap().token;
+        let env = [("ABIDE_CONFIG", &*path)];
+        assert!(matches!(token(&Flags::default(), &env), Some(Secret::File(path)) if path.is_absolute()));
+        let flags = Flags { url: Some("http://evil:1".into()), ..Flags::default() };
+        assert!(token(&flags, &env).is_none());
+    }
+
+    #[test]
+    fn nothing_that_is_shown_is_a_secret() {
+        let env = [("ABIDE_URL", "http://h:1"), ("ABIDE_TOKEN", "abide_secret")];
+        let settings = resolved(&Flags::default(), &env).unwrap();
+        let all: Vec<String> = settings.shown.iter().filter_map(|shown| shown.value.clone()).collect();
+        assert!(all.contains(&"set".into()) && !all.concat().contains("secret"), "{all:?}");
+        assert!(!format!("{:?}", settings.globals).contains("secret"));
+        let settings = resolved(&Flags::default(), &[("ABIDE_STORE", "postgres://ada:hush@h/d")]).unwrap();
+        assert_eq!(settings.shown[0].value.as_deref(), Some("postgres://h/d"));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let code =
+            |env: &[(&str, &str)]| resolved(&Flags::default(), env).err().map(|failure| failure.code.to_string());
+        assert_eq!(code(&[("ABIDE_URL", "http://h:1"), ("ABIDE_STORE", "sqlite:a")]).as_deref(), Some("two_places"));
+        assert_eq!(code(&[("ABIDE_TOKEN", "a"), ("ABIDE_TOKEN_FILE", "b")]).as_deref(), Some("two_tokens"));
+        for url in ["h:1", "http://", "http://u:p@h", "http://h/v1", "ftp://h"] {
+            assert_eq!(code(&[("ABIDE_URL", url)]).as_deref(), Some("bad_url"), "{url}");
+        }
+        assert_eq!(code(&[("ABIDE_OUTPUT", "yaml")]).as_deref(), Some("bad_setting"));
+    }
+}

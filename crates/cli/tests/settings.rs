@@ -1,0 +1,125 @@
+//! Settings: files, environment and options, who goes before whom, and what is wrong with them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod shop;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use serde_json::Value;
+use shop::{Answer, Shop};
+
+#[track_caller]
+fn refused(answer: &Answer, exit: i32, code: &str) {
+    assert_eq!(answer.code, exit, "{answer:?}");
+    assert!(answer.err.contains(&format!("code: {code}\n")), "{answer:?}");
+    assert!(answer.out.is_empty(), "{answer:?}");
+}
+
+/// The value of a setting, and who said it.
+fn said(answer: Answer, key: &str) -> (String, String) {
+    let settings = answer.ok().json();
+    let all = settings["settings"].as_array().unwrap();
+    let found = all.iter().find(|setting| setting["key"] == key).unwrap_or(&Value::Null);
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    (text("value"), text("from"))
+}
+
+#[test]
+fn every_value_says_where_it_comes_from() {
+    let shop = Shop::new();
+    let show = ["config", "show", "--json"];
+    assert_eq!(said(shop.abide(&show), "store"), ("sqlite:abide.db".into(), "default".into()));
+    std::fs::create_dir_all(shop.dir().join(".config/abide")).unwrap();
+    let user = "[profile.default]\nnamespace = \"user\"\ncolor = \"never\"\n\n[profile.far]\nurl = \"http://far:1\"\ntoken_file = \"~/far\"\n";
+    std::fs::write(shop.dir().join(".config/abide/config.toml"), user).unwrap();
+    let (value, from) = said(shop.abide(&show), "namespace");
+    assert!(value == "user" && from.starts_with("profile default of ") && from.ends_with("config.toml"), "{from}");
+    // The folder's profile goes before the user's of the same name, whole.
+    std::fs::write(shop.dir().join("abide.toml"), "[profile.default]\nstore = \"sqlite:here.db\"\n").unwrap();
+    assert_eq!(said(shop.abide(&show), "store").0, "sqlite:here.db");
+    assert_eq!(said(shop.abide(&show), "color"), ("auto".into(), "default".into()));
+    let far = said(shop.abide(&["--profile", "far", "config", "show", "--json"]), "token");
+    assert_eq!(far.0, format!("in {}", shop.dir().join("far").display()));
+    let env = [("ABIDE_STORE", "sqlite:env.db"), ("DATABASE_URL", "postgres://x/y")];
+    assert_eq!(said(shop.abide_in(&show, "", &env), "store"), ("sqlite:env.db".into(), "ABIDE_STORE".into()));
+    let flag = shop.abide_in(&["--store", "sqlite:flag.db", "config", "show", "--json"], "", &env);
+    assert_eq!(said(flag, "store"), ("sqlite:flag.db".into(), "--store".into()));
+    let secret = shop.abide_in(&["--url", "http://h:1", "config", "show"], "", &[("ABIDE_TOKEN", "abide_secret")]).ok();
+    assert!(secret.out.contains("token\tset\tABIDE_TOKEN\n") && !secret.out.contains("secret"), "{secret:?}");
+    let password = shop.abide_in(&["config", "show"], "", &[("ABIDE_STORE", "postgres://ada:hush@h/d")]).ok();
+    assert!(!format!("{password:?}").contains("hush"), "{password:?}");
+}
+
+#[test]
+fn what_is_wrong_with_settings_is_named() {
+    let shop = Shop::new();
+    let with = |text: &str, args: &[&str]| {
+        std::fs::write(shop.dir().join("abide.toml"), text).unwrap();
+        shop.abide(args)
+    };
+    let list = ["run", "list"];
+    let near = with("[profile.default]\nnamspace = \"shop\"\n", &list);
+    refused(&near, 2, "unknown_key");
+    assert!(near.err.contains("profile.default.namspace") && near.err.contains("did you mean namespace?"), "{near:?}");
+    let top = with("[profiles.default]\nnamespace = \"shop\"\n", &list);
+    assert!(top.err.contains("did you mean profile?"), "{top:?}");
+    let secret = with("[profile.default]\ntoken = \"abide_hush\"\n", &list);
+    assert!(secret.err.contains("token_file") && !secret.err.contains("hush"), "{secret:?}");
+    let broken = with("[profile.default]\nurl = \n", &list);
+    refused(&broken, 2, "bad_config");
+    assert!(broken.err.contains("abide.toml, line 2"), "{broken:?}");
+    refused(&with("[profile.default]\nnamespace = 7\n", &list), 2, "bad_config");
+    refused(&with("profile = 7\n", &list), 2, "bad_config");
+    let word = with("[profile.default]\noutput = \"jsn\"\n", &list);
+    refused(&word, 2, "bad_setting");
+    assert!(word.err.contains("did you mean json?"), "{word:?}");
+    refused(&with("[profile.default]\nstore = \"sqlite:a\"\nurl = \"http://h:1\"\n", &list), 2, "two_places");
+    let named = with("[profile.shop]\n", &["--profile", "shp", "run", "list"]);
+    refused(&named, 2, "no_profile");
+    assert!(named.err.contains("did you mean shop?"), "{named:?}");
+    std::fs::remove_file(shop.dir().join("abide.toml")).unwrap();
+    refused(&shop.abide_in(&list, "", &[("ABIDE_CONFIG", "nowhere.toml")]), 2, "bad_config");
+    let both = ["--store", "sqlite:a", "--url", "http://h:1", "run", "list"];
+    refused(&shop.abide(&both), 2, "two_places");
+    let json = shop.abide(&[&both[..], &["--json"]].concat());
+    let error: Value = serde_json::from_str(&json.err).unwrap();
+    assert_eq!(error["error"]["code"], "two_places");
+    for url in ["h:1", "http://ada:hush@h:1", "http://h:1/v1"] {
+        let bad = shop.abide(&["--url", url, "run", "list"]);
+        refused(&bad, 2, "bad_url");
+        assert!(!bad.err.contains("hush"), "{bad:?}");
+    }
+}
+
+/// Whoever answers at the address, if anybody does, is told apart.
+#[test]
+fn a_server_that_is_not_there_or_another_is_told_apart() {
+    let shop = Shop::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let url = format!("http://{address}");
+    let page = "<html>\u{1b}[31mhello</html>";
+    let foreign = std::thread::spawn(move || {
+        for stream in listener.incoming().take(3) {
+            let mut stream = stream.unwrap();
+            let mut heard = [0; 4096];
+            let _ = stream.read(&mut heard).unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", page.len());
+            stream.write_all((head + page).as_bytes()).unwrap();
+        }
+    });
+    refused(&shop.abide(&["--url", &url, "run", "list"]), 1, "not_abide");
+    refused(&shop.abide(&["--url", &url, "run", "start", "greet"]), 1, "not_abide");
+    let run = format!("run_{}", "0".repeat(32));
+    let watched = shop.abide(&["--url", &url, "run", "watch", &run]);
+    refused(&watched, 1, "not_abide");
+    foreign.join().unwrap();
+    // Nobody is there any more.
+    for args in [&["run", "list"][..], &["run", "start", "greet"], &["run", "watch", &run], &["token", "list"]] {
+        let nobody = shop.abide(&[&["--url", &url], args].concat());
+        refused(&nobody, 5, "unreachable");
+        assert!(nobody.err.contains(&url), "{nobody:?}");
+    }
+}

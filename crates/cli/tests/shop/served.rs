@@ -1,0 +1,76 @@
+//! A server on the store of a shop, as a process of its own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::Shop;
+
+/// A server that ends with the test.
+pub struct Served {
+    child: Child,
+    pub address: String,
+}
+
+impl Served {
+    pub fn begin(shop: &Shop, more: &[&str]) -> Self {
+        Self::by(shop, "serve", more)
+    }
+
+    pub fn by(shop: &Shop, verb: &str, more: &[&str]) -> Self {
+        let child = shop
+            .command()
+            .args([verb, "--json", "--listen", "127.0.0.1:0"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut served = Self { child, address: String::new() };
+        // The document ends where its braces do.
+        let mut text = String::new();
+        for line in BufReader::new(served.child.stdout.take().expect("it has an output")).lines() {
+            text.push_str(&line.expect("it writes text"));
+            if let Ok(said) = serde_json::from_str::<Value>(&text) {
+                said["url"].as_str().expect("an address").trim_start_matches("http://").clone_into(&mut served.address);
+                return served;
+            }
+        }
+        panic!("it ended before it listened: {text}");
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The status and the body of an answer.
+    pub fn ask(&self, method: &str, path: &str, token: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("it listens");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
+        (head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status"), body.to_owned())
+    }
+
+    /// Tells it to stop, and waits until it has.
+    pub fn stop(mut self, signal: &str) -> Option<i32> {
+        let told = Command::new("kill").args([signal, &self.child.id().to_string()]).status().expect("kill runs");
+        assert!(told.success());
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
