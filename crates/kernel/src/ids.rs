@@ -385,4 +385,31 @@ mod tests {
         assert_eq!(stable_hash(b""), 0xe220_a839_7b1d_cdaf);
         assert_eq!(Slot::of(b"order-17"), Slot::of(b"order-17"));
     }
+
+    /// A derived request is made at the same time, differs by its salt, and is the same in every release.
+    #[test]
+    fn a_derived_request_keeps_its_time() {
+        let request = RequestId::new(Timestamp(1_000), 7);
+        let derived = request.derive(1);
+        assert_eq!(derived.made_at(), request.made_at());
+        assert_ne!(derived, request.derive(2));
+        assert_eq!(derived.to_string(), "req_0000000003e80000df2bbb9538aae818");
+    }
+
+    #[test]
+    fn a_claim_has_one_spelling() {
+        let claim = ClaimId { run: RunId(0xab), number: 7 };
+        assert_eq!(claim.to_string(), "claim_000000000000000000000000000000ab_7");
+        assert_eq!(claim.to_string().parse(), Ok(claim));
+        for wrong in [
+            "claim_000000000000000000000000000000AB_7",
+            "claim_ab_7",
+            "claim_000000000000000000000000000000ab_07",
+            "claim_000000000000000000000000000000ab_+7",
+            "run_000000000000000000000000000000ab_7",
+        ] {
+            let error = wrong.parse::<ClaimId>().unwrap_err().to_string();
+            assert!(error.starts_with("expected an id of the form claim_") && error.contains(wrong), "{error}");
+        }
+    }
 }

@@ -69,3 +69,16 @@ pub const READY_WINDOW_MAX: usize = 4_096;
 pub const KEY_WINDOW_MAX: usize = 32;
 /// Waiting attempts that are read at a time: few enough that nobody waits long behind them.
 pub const READY_PAGE_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Programs are written against these numbers: 4 MiB, 16 KiB, 4 KiB, a day and a hundred years.
+    #[test]
+    fn sizes_and_times_are_what_people_were_told() {
+        assert_eq!((PAYLOAD_BYTES_MAX, NOTE_BYTES_MAX, ERROR_BYTES_MAX), (4_194_304, 16_384, 16_384));
+        assert_eq!((PROGRESS_BYTES_MAX, DEFINITION_WAIT_MS_DEFAULT), (4_096, 86_400_000));
+        assert_eq!(DELAY_MS_MAX, 3_153_600_000_000);
+    }
+}

@@ -151,4 +151,36 @@ mod tests {
             .collect();
         assert_eq!(places, [Seq(3)]);
     }
+
+    /// AB-8: what is packed of a compacted run says nothing of the store that it was in, whatever its steps do.
+    #[test]
+    fn a_packed_run_says_nothing_of_its_store() {
+        let mut run = Run::begin(&keyed()).expect("it begins");
+        let claim = crate::Claim {
+            number: 1,
+            lease_until: Timestamp(9),
+            extended_until: Timestamp(0),
+            visible_at: Timestamp(5),
+            arrival: Seq(9),
+            seen: 0,
+        };
+        let mut other = run.cursors[0].clone();
+        other.phase = Phase::Claimed(claim);
+        run.cursors.push(other);
+        Arc::make_mut(&mut run.started).reservation = Some(RunId(1));
+        let mut row = Row { facts: Facts::from_iter([Fact::Compacted(Box::new(run))]), ..keyed() };
+        pack(&mut row);
+        let Some(Fact::Compacted(packed)) = row.facts.first() else { panic!("expected a whole run") };
+        assert_eq!(packed.started.reservation, None);
+        let places: Vec<Seq> = packed
+            .cursors
+            .iter()
+            .filter_map(|cursor| match &cursor.phase {
+                Phase::Scheduled { arrival, .. } => Some(*arrival),
+                Phase::Claimed(claim) => Some(claim.arrival),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(places, [Seq(0), Seq(0)]);
+    }
 }

@@ -85,4 +85,14 @@ mod tests {
         drawn.dedup();
         assert!(drawn.len() > 50);
     }
+
+    /// BU-17: jitter draws from every delay of its part, both ends included, and from no other.
+    #[test]
+    fn jitter_reaches_both_ends_of_its_part() {
+        let policy = RetryPolicy { jitter_percent: 50, ..RetryPolicy::exponential(10) };
+        let drawn: alloc::collections::BTreeSet<u64> = (0..200).filter_map(|seed| policy.delay(0, seed)).collect();
+        assert_eq!(drawn.into_iter().collect::<alloc::vec::Vec<_>>(), [5, 6, 7, 8, 9, 10]);
+        let long = RetryPolicy { jitter_percent: 100, ..RetryPolicy::exponential(250) };
+        assert_eq!((0..20_000).filter_map(|seed| long.delay(0, seed)).max(), Some(250));
+    }
 }

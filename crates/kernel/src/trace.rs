@@ -169,4 +169,22 @@ mod tests {
         assert!((1..spans.len()).all(|one| !spans[..one].contains(&spans[one])), "{spans:?}");
         assert_eq!(TraceContext::of_attempt(claim(2), &alone).span(), spans[3], "the trace says nothing of the span");
     }
+
+    /// AB-20: spans are the same in every release, or a trace would break at an upgrade.
+    #[test]
+    fn spans_stay_as_they_are() {
+        let (run, given) = (RunId(7 << 80), GIVEN.parse::<TraceContext>().unwrap());
+        assert!(given.is_sampled());
+        let asked = started(Some(given));
+        let spans = [
+            TraceContext::of_run(run, &asked),
+            TraceContext::of_attempt(ClaimId { run, number: 1 }, &asked),
+            TraceContext::of_end(run, &asked),
+        ];
+        assert_eq!(
+            spans.map(|context| context.span()),
+            [0xd502_11e7_698f_22a0, 0xe72d_9221_93ab_2162, 0x230a_5790_5617_2ce0]
+        );
+        assert!(NotATraceContext.to_string().contains(GIVEN));
+    }
 }

@@ -91,3 +91,43 @@ impl Deadlines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(count: usize) -> Deadlines {
+        let mut deadlines = Deadlines::default();
+        (0..count).for_each(|at| deadlines.arm(Timestamp(at as i64), RunId(at as u128)));
+        deadlines
+    }
+
+    #[test]
+    fn what_lies_beyond_the_horizon_is_left_to_the_store() {
+        let mut deadlines = Deadlines::default();
+        deadlines.arm(Timestamp(11), RunId(1));
+        deadlines.set_horizon(Some(Timestamp(10)));
+        for (at, run) in [(9, 2), (10, 3), (11, 1)] {
+            deadlines.park(Timestamp(at), RunId(run));
+        }
+        assert_eq!([9, 10, 99].map(|then| deadlines.due_by(Timestamp(then))), [1, 2, 2]);
+    }
+
+    #[test]
+    fn memory_keeps_one_window_of_deadlines_and_those_of_its_own_runs() {
+        let most = 2 * DUE_WINDOW_MAX;
+        let mut short = filled(most - 1);
+        short.trim(|_| false);
+        assert_eq!((short.entries.len(), short.horizon), (most - 1, None), "there is room for two windows");
+        let mut long = filled(most);
+        let resident = RunId(most as u128 - 1);
+        long.trim(|run| run == resident);
+        assert_eq!(long.entries.len(), DUE_WINDOW_MAX + 1);
+        assert!(long.entries.iter().any(|(_, run)| *run == resident));
+        assert_eq!(long.horizon, Some(Timestamp(DUE_WINDOW_MAX as i64)));
+        // A second look moves the horizon only towards now.
+        (0..DUE_WINDOW_MAX).for_each(|n| long.arm(Timestamp(-1), RunId(1 << 64 | n as u128)));
+        long.trim(|_| false);
+        assert_eq!(long.horizon, Some(Timestamp(0)));
+    }
+}

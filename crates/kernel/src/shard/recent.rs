@@ -109,4 +109,13 @@ mod tests {
         assert!(!recent.is_first(id(5_000, 1), Timestamp(9_000)));
         assert!(recent.is_first(id(5_001, 1), Timestamp(9_000)));
     }
+
+    #[test]
+    fn what_is_found_never_makes_older_ids_first() {
+        let mut recent = Recent::new(Timestamp(100));
+        recent.found(id(50, 1));
+        assert!(!recent.is_first(id(80, 1), Timestamp(200)));
+        recent.found(id(150, 1));
+        assert!(!recent.is_first(id(150, 2), Timestamp(200)) && recent.is_first(id(151, 1), Timestamp(200)));
+    }
 }

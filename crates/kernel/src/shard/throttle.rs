@@ -440,6 +440,10 @@ mod tests {
                 "the limit of queue q: expected a rate per millisecond or longer, found less",
             ),
             (
+                alloc::vec![queue(None, Some((1, DELAY_MS_MAX + 1)))],
+                "the limit of queue q: expected a rate per hundred years at most, found more",
+            ),
+            (
                 alloc::vec![queue(Some(1), None), queue(Some(2), None)],
                 "the limit of queue q: expected one limit, found two; say both things in one",
             ),
@@ -449,7 +453,28 @@ mod tests {
             assert_eq!(alloc::format!("{found}"), expected);
         }
         let named = |scope| Rule { scope, at_most: Some(1), rate: None };
+        let long = |bytes: usize| named(Scope::Queue("q".repeat(bytes).into()));
+        assert!(Rules::new(alloc::vec![long(NAME_BYTES_MAX), queue(None, Some((1, DELAY_MS_MAX)))]).is_ok());
+        assert!(Rules::new(alloc::vec![long(NAME_BYTES_MAX + 1)]).is_err());
         let apart = [Scope::Queue("x".into()), Scope::Workflow("x".into()), Scope::Namespace("x".into())];
         assert!(Rules::new(apart.into_iter().map(named).collect()).is_ok(), "three scopes may share a name");
+    }
+
+    /// D23: rules that change forget nothing of a rate that stays the same, and keep nothing of one that does not.
+    #[test]
+    fn what_a_rate_has_used_up_stays_with_it() {
+        let other = |name: &str, per_ms: u64| Rule {
+            scope: Scope::Queue(name.into()),
+            at_most: None,
+            rate: Some(Rate { count: 1, per_ms }),
+        };
+        for (rule, used_up) in [(other("q", 100), true), (other("q", 200), false), (other("p", 100), false)] {
+            let mut throttle = Throttle::new(&Rules::new(alloc::vec![other("q", 100)]).unwrap());
+            assert!(throttle.admits(&[0], Timestamp(50)));
+            throttle.begin(&[0]);
+            throttle.go_by(&Rules::new(alloc::vec![rule]).unwrap());
+            assert_eq!(throttle.now, Timestamp(50));
+            assert_eq!(throttle.admits(&[0], Timestamp(50)), !used_up);
+        }
     }
 }

@@ -37,7 +37,10 @@ fn cold(world: &mut World, count: usize) -> Vec<RunId> {
 fn a_shard_signs_what_it_writes() {
     let mut world = world(4);
     world.crash(Crash::BeforeAppend);
-    let run = world.start(flow());
+    let mut run = world.start(flow());
+    while world.home(run) == 0 {
+        run = world.start(flow());
+    }
     let home = world.home(run);
     for turn in 0..2 {
         world.held = true;
@@ -440,4 +443,100 @@ fn a_shard_that_leaves_makes_room() {
         let claimed = world.shards[other].claim(world.now, worker, &by, 9, &mut world.throttle);
         assert_eq!(claimed, 2, "forgets: {forgets}");
     }
+}
+
+/// A run whose steps wait leaves memory, also with steps planned behind them; one that changed while it was flushed stays.
+#[test]
+fn a_run_leaves_memory_when_nothing_of_it_is_behind() {
+    let mut world = world(1);
+    let plan = |step: &str, needs: &[&str]| abide_kernel::PlannedStep {
+        step: step.into(),
+        needs: needs.iter().map(|need| (*need).into()).collect(),
+    };
+    let run = world.start(StartSpec { steps: vec![plan("a", &[]), plan("b", &["a"])], ..flow() });
+    assert_eq!(world.claim("w1", 1), 1);
+    let park = complete(&world, run, awaiting("go"));
+    world.ask(park);
+    let flush = world.shards[0].flush().expect("it changed");
+    let request = world.request();
+    world.ask(signal(run, "other", request));
+    world.shards[0].flushed();
+    assert!(world.shards[0].is_resident(run), "it changed since");
+    let again = world.shards[0].flush().expect("it changed again");
+    assert!(again.records[0].rev > flush.records[0].rev);
+    world.shards[0].flushed();
+    assert!(!world.shards[0].is_resident(run));
+}
+
+/// An index row names the parent while the parent's record is there, and holds no state where the journal tells it as well.
+#[test]
+fn an_index_row_holds_what_is_needed() {
+    let mut world = world(1);
+    let parent = world.start(flow());
+    assert_eq!(world.claim("w1", 1), 1);
+    let spawns = complete(&world, parent, crate::support::act::spawn(vec![flow()]));
+    world.ask(spawns);
+    let child = world.folded(parent).expect("a run").children[0].id;
+    let row = |world: &mut World| {
+        world.flush();
+        world.disks[0].index[&child].clone()
+    };
+    let open = row(&mut world);
+    assert_eq!((open.parent, open.checkpoint.is_empty()), (Some(parent), false));
+    let request = world.request();
+    world.ask(cancel(child, request, false));
+    assert!(row(&mut world).checkpoint.is_empty(), "it has ended after a few rows");
+    let (from, to, message) = (ShardId(0), ShardId(0), Message::ParentPurged { run: child, parent });
+    let number = world.shards[0].expects(from);
+    world.shards[0].receive(world.now, Envelope { from, to, number, message });
+    world.durable();
+    assert_eq!(row(&mut world).parent, None);
+}
+
+/// A child that has begun and ended is not begun again by word that comes once more, in whatever order the store answers.
+#[test]
+fn a_child_is_looked_for_before_it_is_admitted_again() {
+    let mut world = world(4);
+    let parent = world.start(flow());
+    assert_eq!(world.claim("w1", 1), 1);
+    let elsewhere = (0..99).map(|n| crate::support::act::keyed(&format!("k{n}"))).find(|spec| {
+        let slot = spec.home_slot(RequestId::new(world.now, 1));
+        usize::from(world.map.home(slot).0) != world.home(parent)
+    });
+    let spawns =
+        complete(&world, parent, crate::support::act::spawn(vec![elsewhere.expect("a key that lives elsewhere")]));
+    world.ask(spawns);
+    let child = world.folded(parent).expect("a run").children[0].id;
+    let home = world.home(child);
+    let other = loop {
+        let run = world.start(flow());
+        if world.home(run) == home {
+            break run;
+        }
+    };
+    while world.claim("w1", 9) > 0 {}
+    let ends = complete(&world, child, done());
+    world.ask(ends);
+    let parks = complete(&world, other, awaiting("go"));
+    world.ask(parks);
+    world.flush();
+    world.crash(Crash::BeforeAppend);
+    let admits = |envelope: &&Envelope| matches!(&envelope.message, Message::AdmitChild { .. });
+    let again = world.disks.iter().flat_map(|disk| &disk.outbox).find(admits).expect("it was admitted").message.clone();
+    world.loads_held = true;
+    let senders = [(home + 1) % 4, (home + 2) % 4].map(|sender| ShardId(sender as u16));
+    let word = Message::ParentPurged { run: other, parent: RunId(1) };
+    for (from, message) in senders.into_iter().zip([again, word]) {
+        let number = world.shards[home].expects(from);
+        let to = ShardId(home as u16);
+        world.shards[home].receive(world.now, Envelope { from, to, number, message });
+    }
+    world.settle();
+    assert_eq!(world.waiting_loads.len(), 2);
+    world.waiting_loads.swap(0, 1);
+    world.loads_held = false;
+    world.settle();
+    let begun = |row: &&Row| row.run == child && row.rev == Rev(1);
+    assert_eq!(world.disks[home].rows.iter().filter(begun).count(), 1);
+    assert_eq!(show(&mut world, child).status(), Status::Done);
 }

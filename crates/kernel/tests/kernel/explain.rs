@@ -7,7 +7,11 @@ use crate::support::{BASE, Hand, World, definition, token};
 use abide_kernel::explain::{Explanation, Reason, Service, Surroundings, explain};
 use abide_kernel::shard::Command;
 use abide_kernel::transition::fail::Failing;
-use abide_kernel::{ErrorInfo, Fingerprint, Outcome, PlannedStep, RetryPolicy, RunId, StartSpec, Status, Str};
+use abide_kernel::transition::record::{Entry, Wanted};
+use abide_kernel::{
+    ErrorInfo, Fingerprint, Moment, Outcome, Phase, PlannedStep, Policy, RetryPolicy, Run, RunId, StartSpec, Status,
+    Str,
+};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -164,7 +168,7 @@ fn waits_say_for_what_and_how_long() {
     let wait = Outcome::Await {
         signals: vec!["paid".into(), "refused".into()],
         then: None,
-        deadline: Some(abide_kernel::Moment::In(10_000)),
+        deadline: Some(Moment::In(10_000)),
         state: payload("{}"),
     };
     world.ask(complete(&world, run, wait));
@@ -224,8 +228,88 @@ fn a_step_names_what_it_needs() {
     // What waits says more than what needs it.
     assert_eq!(told(&world, run).reason.code(), "waiting_for_signal");
     let mut folded = world.folded(run).expect("a run");
-    folded.cursors[0].phase = abide_kernel::Phase::Closed;
+    folded.cursors[0].phase = Phase::Closed;
     let told = explain(&folded, &Surroundings::default(), world.now);
     assert_eq!(told.reason, Reason::NeedsNotMet(vec!["a".into()]));
     assert_eq!(told.sentence, "step c needs a, not finished yet");
+}
+
+/// AB-1: a run that waits for its ledger says for what: each name once, children, or the next instant.
+#[test]
+fn a_ledger_says_what_it_waits_for() {
+    let signal = |name: &str| Wanted::Signal { name: name.into(), deadline: None };
+    let update = |name: &str| Wanted::Update { name: name.into(), deadline: Some(Moment::In(5_000)) };
+    let timer = || Wanted::Timer(Moment::In(60_000));
+    let cases = [
+        (
+            vec![signal("go"), signal("go"), signal("stop")],
+            "begin waits for signal go or stop since 0 ms",
+            "waiting_for_signal",
+        ),
+        (
+            vec![update("ask"), update("ask"), timer()],
+            "begin waits for update ask since 0 ms, for 5 s more at the longest",
+            "waiting_for_update",
+        ),
+        (
+            vec![signal("go"), update("ask")],
+            "begin waits for signal go or update ask since 0 ms, for 5 s more at the longest",
+            "waiting_for_signal",
+        ),
+        (vec![Wanted::Child(Box::new(flow())), timer()], "begin waits for 1 of its children", "waiting_for_children"),
+        (vec![timer()], "begin sleeps for another 1 min", "sleeping"),
+    ];
+    for (waits, sentence, code) in cases {
+        let mut world = world();
+        let run = world.start(flow());
+        world.claim("w1", 1);
+        let mut parks = completing(&world, run, Outcome::Suspend { seen: 0 });
+        let intend = |(op, what): (usize, Wanted)| Entry::Intend {
+            op: op as u32 + 1,
+            key: format!("e{op}").into(),
+            input: 0,
+            what,
+        };
+        parks.entries = waits.into_iter().enumerate().map(intend).collect();
+        world.ask(Command::Complete { run, completing: parks });
+        let told = told(&world, run);
+        assert!(told.sentence.starts_with(sentence), "{}", told.sentence);
+        assert_eq!(told.reason.code(), code);
+    }
+}
+
+/// AB-1: an effect that rests before it is tried again says what failed, also beside a later timer.
+#[test]
+fn a_resting_effect_says_what_failed() {
+    let mut world = world();
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    let mut parks = completing(&world, run, Outcome::Suspend { seen: 0 });
+    let intend = |op: u32, key: &str, what: Wanted| Entry::Intend { op, key: key.into(), input: 0, what };
+    parks.entries = vec![
+        intend(1, "late", Wanted::Timer(Moment::In(60_000))),
+        intend(2, "fetch", Wanted::Effect(Policy::Idempotent)),
+        Entry::Again { op: 2, error: Arc::new(ErrorInfo::retryable("down", "x")), delay_ms: 2_000 },
+    ];
+    world.ask(Command::Complete { run, completing: parks });
+    assert_eq!(told(&world, run).sentence, "effect \"fetch\" failed (down: x) and is tried again in 2 s");
+}
+
+/// AB-1: a run that ended well needs no history to be understood; a torn one needs an engine; a retry after a lost worker
+/// backs off.
+#[test]
+fn what_to_do_next_fits_the_reason() {
+    let mut world = world();
+    let run = world.start(flow());
+    world.claim("w1", 1);
+    let mut state = world.folded(run).expect("a run");
+    world.ask(complete(&world, run, done()));
+    let told_of = |world: &World, state: &Run| explain(state, &Surroundings::default(), world.now);
+    assert_eq!(told(&world, run).next_actions, [format!("abide run show {run}")]);
+    state.cursors[0].phase = Phase::Failed;
+    let torn = told_of(&world, &state);
+    assert_eq!(torn.next_actions, [format!("open the store with an engine: it brings {run} in order")]);
+    state.cursors[0].phase = Phase::Scheduled { visible_at: world.now.after(10), arrival: abide_kernel::Seq(1) };
+    (state.cursors[0].retries, state.cursors[0].reclaims) = (1, 1);
+    assert_eq!(told_of(&world, &state).reason.code(), "backing_off");
 }

@@ -333,3 +333,15 @@ fn every_park_has_its_own_token() {
     assert_eq!(show(&mut world, run).tokens, 2);
     refused(&world.ask(Command::Wake { run, token: 1 }), "stale_token");
 }
+
+/// A step that begins a child is told which run it is, also before the child ends.
+#[test]
+fn a_step_hears_of_the_child_it_began() {
+    let mut world = world();
+    let run = claimed(&mut world);
+    world.outputs.clear();
+    recorded(&record(&mut world, run, vec![intend(1, "child", Wanted::Child(Box::new(flow())))]));
+    let told =
+        |output: &Output| matches!(output, Output::Told { id: 1, op, .. } if matches!(op.kind, OpKind::Child { .. }));
+    assert!(world.outputs.iter().any(told), "{:?}", world.outputs);
+}

@@ -31,3 +31,4 @@ mod undo;
 mod updates;
 mod updates_random;
 mod wakeups;
+mod words;

@@ -431,7 +431,9 @@ fn a_waiting_run_names_the_words_that_answer() {
         "begin waits for approval \"spend\" by role finance since 1 min, for 1 min more at the longest"
     );
     assert_eq!(told.next_actions[0], format!("abide approval approve {id} --as NAME --role finance"));
-    assert!(told.evidence.contains(&("boundary".into(), id.to_string())));
+    for (name, value) in [("boundary", id.to_string()), ("roles", "finance".into())] {
+        assert!(told.evidence.contains(&(name.into(), value)), "{name} in {:?}", told.evidence);
+    }
 
     let task = parked(&mut world, Asking { assignee: Some("ada".into()), ..asking(ManualKind::Task) });
     let told = explain(&world.folded(task).expect("a run"), &Surroundings::default(), world.now);

@@ -3,7 +3,7 @@
 use crate::support::act::{cancel, complete, done, flow, limited};
 use crate::support::{Crash, Hand, World};
 use abide_kernel::shard::{Command, Output};
-use abide_kernel::{Outcome, Payload, RunId, StartSpec, Timestamp};
+use abide_kernel::{Outcome, Payload, PlannedStep, RunId, StartSpec, Timestamp};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -191,4 +191,37 @@ fn a_backlog_is_not_read_by_its_deadlines() {
     world.crash(Crash::BeforeAppend);
     world.tick(1);
     assert!(world.resident_runs() <= 4, "{} runs are in memory", world.resident_runs());
+}
+
+/// A run with several attempts in a long line is cut from it as a whole, and all of them come back.
+#[test]
+fn a_line_is_cut_between_runs() {
+    let mut world = world();
+    let plan = |step: &str| PlannedStep { step: step.into(), needs: Vec::new() };
+    let graph = || StartSpec { steps: vec![plan("a"), plan("b")], ..flow() };
+    for _ in 0..9 {
+        world.start(graph());
+    }
+    world.flush();
+    world.crash(Crash::BeforeAppend);
+    let mut claimed = 0;
+    loop {
+        match world.claim("w1", 1) {
+            0 => break,
+            more => claimed += more,
+        }
+    }
+    assert_eq!(claimed, 18);
+}
+
+/// GD-37: whoever overtakes in the line of a key takes the place of the one before, and both never execute at once.
+#[test]
+fn a_better_priority_takes_the_place_of_its_key() {
+    let mut world = world();
+    let later = world.start(StartSpec { priority: 5, ..limited("k") });
+    let first = world.start(StartSpec { priority: 0, ..limited("k") });
+    assert_eq!(world.claim("w1", 9), 1);
+    assert!(world.dispatches.contains_key(&first) && !world.dispatches.contains_key(&later));
+    finish(&mut world, first, done());
+    assert_eq!(world.claim("w1", 9), 1);
 }

@@ -179,3 +179,24 @@ fn the_bounds_of_a_progress_are_exact() {
     };
     assert_eq!((limit, found), (PROGRESS_NAMES_MAX as u64, PROGRESS_NAMES_MAX as u64 + 1));
 }
+
+/// What each claim said is one fact of the next row, and none of a row with which a journal begins anew.
+#[test]
+fn what_was_said_rides_once_and_not_with_a_beginning() {
+    let mut world = world();
+    let plan = |step: &str| abide_kernel::PlannedStep { step: step.into(), needs: Vec::new() };
+    let run = world.start(abide_kernel::StartSpec { steps: vec![plan("a"), plan("b")], ..flow() });
+    assert_eq!(world.claim("w1", 2), 2);
+    for (number, value) in [(1, "1"), (2, "2"), (1, "3")] {
+        said(&say_under(&mut world, ClaimId { run, number }, "w1", "rows", value));
+    }
+    world.ask(Command::Compact { run });
+    let kinds = |world: &World| -> Vec<&'static str> {
+        world.disks[0].rows.last().expect("a row").facts.iter().map(abide_kernel::Fact::kind).collect()
+    };
+    assert_eq!(kinds(&world)[0], "compacted");
+    let request = world.request();
+    world.ask(crate::support::act::signal(run, "go", request));
+    assert_eq!(kinds(&world), ["progressed", "progressed", "signal_received"]);
+    assert_eq!(latest(&progress(&mut world, run)), ["rows=3", "rows=2"]);
+}

@@ -1,11 +1,14 @@
 //! The journal read by thread: which facts belong where, and projections rebuilt from those facts alone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::support::act::{awaiting, cancel, complete, done, flow, keyed, next, payload, signal, spawn};
-use crate::support::{Hand, World};
+use crate::support::{BASE, Hand, World, token};
+use abide_kernel::shard::Command;
 use abide_kernel::thread::{Catalog, Dispatch, Entry, Standing, Thread, threads};
-use abide_kernel::{Fact, Row, RunId, Started, Str};
+use abide_kernel::transition::fail::Failing;
+use abide_kernel::{ErrorInfo, Fact, Row, RunId, Started, Str};
 
 /// Every thread of the world's logs, with its entries in order.
 fn by_thread(rows: &[Row]) -> BTreeMap<Thread, Vec<Entry<'_>>> {
@@ -197,4 +200,94 @@ fn the_dispatch_thread_follows_every_turn() {
     assert_eq!(&*by.expect("a claimant").owner, "w1", "although the fact does not repeat it");
     world.ask(complete(&world, run, done()));
     assert_eq!(queue(&world).visible(world.now), []);
+}
+
+/// The facts of a run that was given back, lost, failed and set aside, one after the other, with what its queue says then.
+#[test]
+fn a_queue_follows_an_attempt_to_its_end() {
+    let mut world = World::new(1);
+    world.join(Hand::new("w1", &["flow"]));
+    let run = world.start(flow());
+    let standing = |world: &World| {
+        let all = by_thread(&world.disks[0].rows);
+        let queue = Dispatch::fold(all[&Thread::Dispatch("default".into())].iter().copied());
+        queue.attempt(run, 0).expect("an attempt").standing.clone()
+    };
+    let fails = |world: &World, set_aside: bool| {
+        let failing = Failing {
+            claim: world.dispatches[&run].claim.number,
+            token: token("w1"),
+            error: Arc::new(ErrorInfo::retryable("down", "x")),
+            retry: None,
+            seed: 1,
+            entries: Vec::new(),
+            reopen: Vec::new(),
+            set_aside,
+        };
+        Command::Fail { run, failing: Box::new(failing) }
+    };
+    let scheduled = standing(&world);
+    world.tick(10);
+    world.claim("w1", 1);
+    let Standing::Claimed { visible_at, lease_until, .. } = standing(&world) else { panic!("it is claimed") };
+    assert_eq!((visible_at, lease_until), (BASE, BASE.after(1_010)), "it could be claimed since it was scheduled");
+    world.ask(Command::GiveBack { claim: world.dispatches[&run].claim, token: token("w1") });
+    assert_eq!(standing(&world), scheduled, "it stands where it stood");
+    world.claim("w1", 1);
+    let command = fails(&world, true);
+    world.ask(command);
+    assert_eq!(standing(&world), Standing::DeadLettered);
+    world.ask(Command::Requeue { run });
+    world.claim("w1", 1);
+    // A worker that is lost, and one that fails: the attempt is over until the next is scheduled.
+    let over = |world: &World, kind: &str| {
+        let rows = &world.disks[0].rows;
+        let mut cut: Vec<Row> = rows.clone();
+        let last = cut.last_mut().expect("a row");
+        let end = last.facts.iter().position(|fact| fact.kind() == kind).expect("its fact");
+        last.facts.truncate(end + 1);
+        let all = by_thread(&cut);
+        let queue = Dispatch::fold(all[&Thread::Dispatch("default".into())].iter().copied());
+        queue.attempt(run, 0).expect("an attempt").standing == Standing::Over
+    };
+    world.tick(1_000);
+    assert!(over(&world, "expired"));
+    world.claim("w1", 1);
+    let command = fails(&world, false);
+    world.ask(command);
+    assert!(over(&world, "failed"));
+}
+
+/// The catalog lists runs that were compacted as they were, and forgets those that were purged; a record that only
+/// holds a key is none.
+#[test]
+fn the_catalog_knows_what_was_compacted_and_purged() {
+    let mut world = World::new(1);
+    world.join(Hand::new("w1", &["flow"]));
+    let runs = [world.start(keyed("a")), world.start(keyed("b"))];
+    for run in runs {
+        let request = world.request();
+        world.tick(10);
+        world.ask(cancel(run, request, false));
+    }
+    let whole = world.folded(runs[0]).expect("a run");
+    let entry = |run: RunId, fact| Entry { run, seq: abide_kernel::Seq(99), at: world.now.after(99), fact };
+    let (compacted, purged) = (Fact::Compacted(Box::new(whole.clone())), Fact::Purged);
+    let mut held = (*whole.started).clone();
+    held.reserves = Some(runs[1]);
+    let holder = Fact::Started(Box::new(held));
+    let all: Vec<Entry<'_>> = world.disks[0]
+        .rows
+        .iter()
+        .flat_map(|row| row.facts.iter().map(|fact| Entry { run: row.run, seq: row.seq, at: row.at, fact }))
+        .collect();
+    let catalog = |more: Vec<Entry<'_>>| Catalog::fold(all.iter().copied().chain(more));
+    let listed = |catalog: &Catalog| catalog.list().map(|summary| summary.run).collect::<Vec<_>>();
+    let fresh = Catalog::fold([entry(runs[0], &compacted)]);
+    let summary = fresh.list().next().expect("a run");
+    assert_eq!(summary.created_at, BASE, "and not when it was compacted");
+    assert_eq!(summary.ended, whole.end.as_ref().map(|end| (end.status, end.at)));
+    let purged = catalog(vec![entry(runs[0], &purged)]);
+    assert_eq!((listed(&purged), purged.by_key("a").len(), purged.by_key("b").len()), (vec![runs[1]], 0, 1));
+    assert_eq!(listed(&catalog(vec![entry(RunId(1), &holder)])), runs);
 }

@@ -74,7 +74,7 @@ fn a_cancelled_run_is_brought_back_to_undo() {
     };
     let rests = |world: &mut World, run: RunId| fails(world, run, false);
     let aside = |world: &mut World, run: RunId| fails(world, run, true);
-    let ways: [&dyn Fn(&mut World, RunId) -> Answer; 3] = [&sleeps, &rests, &aside];
+    let ways: [fn(&mut World, RunId) -> Answer; 3] = [sleeps, rests, aside];
     for (way, status) in ways.into_iter().zip([Status::Sleeping, Status::Runnable, Status::DeadLettered]) {
         let mut world = world();
         let run = armed(&mut world);
