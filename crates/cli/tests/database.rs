@@ -9,6 +9,7 @@ use std::time::Duration;
 use abide::{Engine, Machine, await_signal, done};
 use abide_pg_testing::{FAST, Server};
 use serde_json::Value;
+use shop::served::Served;
 use shop::{Answer, Shop};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -151,4 +152,32 @@ fn a_file_has_no_nodes() {
         assert_eq!(refused.code, 2, "{refused:?}");
         assert!(refused.err.contains("it has no nodes") && refused.err.contains("code: no_nodes"), "{refused:?}");
     }
+}
+
+/// SE-35: nodes are listed, drained and resumed by any of their servers, as by the store itself.
+#[test]
+fn a_server_drains_another() {
+    let database = Database::new();
+    let url = database.url();
+    let serve = |node: &str| Served::begin(&database.shop, &["--no-auth", "--store", &url, "--node", node]);
+    let (one, two) = (serve("one"), serve("two"));
+    let shares = || database.nodes().iter().map(|node| node.1).collect::<Vec<_>>();
+    shop::eventually(|| (shares() == [32, 32]).then_some(()));
+    let by = |args: &[&str]| database.shop.abide(&[&["--url", &one.url()], args].concat());
+    let listed = |answer: Answer| -> Vec<Value> {
+        let mut nodes = answer.ok().json()["nodes"].as_array().unwrap().clone();
+        // A lease that is renewed between the two is no difference.
+        for node in &mut nodes {
+            node.as_object_mut().unwrap().retain(|key, _| !key.starts_with("lease_"));
+        }
+        nodes
+    };
+    assert_eq!(listed(by(&["node", "list", "--json"])), listed(database.abide(&["node", "list", "--json"])));
+    by(&["node", "drain", "two"]).ok();
+    shop::eventually(|| (shares() == [64, 0]).then_some(()));
+    assert!(database.nodes()[1].2);
+    by(&["node", "resume", "two"]).ok();
+    shop::eventually(|| (shares() == [32, 32]).then_some(()));
+    assert_eq!(by(&["node", "drain", "eve"]).code, 3);
+    drop(two);
 }

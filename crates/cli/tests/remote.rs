@@ -137,50 +137,52 @@ fn ask(shop: &Shop, at: &[&str], words: &[String]) -> Answer {
     shop.abide(&[at, &words].concat())
 }
 
-/// AB-18: whoever looks by a server sees what whoever reads the store sees, as text and as JSON.
+/// Whatever can be looked at.
+const LOOKS: &[&str] = &[
+    "run list",
+    "run list --status open --limit 3",
+    "run list --workflow other --status failed,done",
+    "run list --key 大",
+    "run list --before {sleeps} --limit 2",
+    "run list --parent {waits}",
+    "run show {waits}",
+    "run show {doubted}",
+    "run show {fails}",
+    "run show {ends}",
+    "run show {task}",
+    "run history {waits}",
+    "run history {doubted} --from 3",
+    "run export {ends}",
+    "effect list",
+    "effect list {doubted}",
+    "effect list {waits}",
+    "effect show {doubted} refund",
+    "effect show {doubted} note",
+    "effect show {doubted} nothing",
+    "approval list",
+    "approval list --role finance",
+    "approval list --role other",
+    "approval list --run {approval}",
+    "approval show {approval.id}",
+    "task list --assignee ada",
+    "task list",
+    "task show {task.id}",
+    "task show <waits>.1",
+    "task show nonsense",
+    "dead-letter list",
+    "queue list",
+    "run show run_ffff",
+    "run show run_0",
+    "run list --status nonsense",
+];
+
+/// Whoever looks by a server sees what whoever reads the store sees, as text and as JSON.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_shows_what_its_store_holds() {
     let (shop, runs) = stocked().await;
     let served = Served::begin(&shop, &["--no-auth"]);
     let url = served.url();
-    let verbs = [
-        "run list",
-        "run list --status open --limit 3",
-        "run list --workflow other --status failed,done",
-        "run list --key 大",
-        "run list --before {sleeps} --limit 2",
-        "run list --parent {waits}",
-        "run show {waits}",
-        "run show {doubted}",
-        "run show {fails}",
-        "run show {ends}",
-        "run show {task}",
-        "run history {waits}",
-        "run history {doubted} --from 3",
-        "run export {ends}",
-        "effect list",
-        "effect list {doubted}",
-        "effect list {waits}",
-        "effect show {doubted} refund",
-        "effect show {doubted} note",
-        "effect show {doubted} nothing",
-        "approval list",
-        "approval list --role finance",
-        "approval list --role other",
-        "approval list --run {approval}",
-        "approval show {approval.id}",
-        "task list --assignee ada",
-        "task list",
-        "task show {task.id}",
-        "task show <waits>.1",
-        "task show nonsense",
-        "dead-letter list",
-        "queue list",
-        "run show run_ffff",
-        "run show run_0",
-        "run list --status nonsense",
-    ];
-    for verb in verbs {
+    for verb in LOOKS {
         let words = filled(verb, &runs);
         for json in [false, true] {
             let mut words = words.clone();
@@ -213,7 +215,7 @@ async fn a_server_shows_what_its_store_holds() {
     assert_eq!(shop.abide(&["--url", &url, "node", "list", "--json"]).ok().json()["nodes"][0]["living"], true);
 }
 
-/// AB-18: what is changed by a server comes to the same as what is changed in the store itself, word for word.
+/// What is changed by a server comes to the same as what is changed in the store itself, word for word.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_changes_what_its_store_holds() {
     let ((here, mine), (there, theirs)) = tokio::join!(stocked(), stocked());

@@ -361,15 +361,6 @@ impl Engine {
         self.shared.membership()
     }
 
-    /// Asks a node to hand over what it serves and to take nothing more, or to take its share again, and lets all nodes look
-    /// at once. Whether there is such a process. It blocks.
-    ///
-    /// # Errors
-    /// When the store cannot be written.
-    pub fn drain_node(&self, process: &str, draining: bool) -> Result<bool, Fault> {
-        self.shared.drain_node(process, draining)
-    }
-
     /// Whether it takes commands.
     #[must_use]
     pub fn is_open(&self) -> bool {

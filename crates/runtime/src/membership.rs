@@ -13,29 +13,36 @@ use tokio::sync::oneshot;
 use crate::commit::Releasing;
 use crate::core::{Core, Waiter};
 use crate::dispatch::{Reply, tell};
-use crate::driver::Shared;
+use crate::driver::{Engine, Shared};
 use crate::link::{Letter, Mail, unknown};
 
 /// Commits after which a shard that is handed over goes, however busy it is.
 const LAST_COMMITS: usize = 4;
 
-impl Shared {
-    /// Says of a node whether it drains. Word that is lost costs time: nodes find out when they renew their leases.
-    pub(crate) fn drain_node(&self, process: &str, draining: bool) -> Result<bool, Fault> {
-        let mut visit = self.visit();
+impl Engine {
+    /// Asks a node to hand over what it serves and to take nothing more, or to take its share again, and lets all nodes look
+    /// at once; word that is lost costs them the time to their next renewal. Whether there is such a process. It blocks.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn drain_node(&self, process: &str, draining: bool) -> Result<bool, Fault> {
+        let shared = &self.shared;
+        let mut visit = shared.visit();
         let Some(cluster) = visit.cluster() else { return Ok(false) };
         if !cluster.drain(process, draining)? {
             return Ok(false);
         }
-        let now = self.now();
-        let mut core = self.core.lock();
+        let now = shared.now();
+        let mut core = shared.core.lock();
         core.another_joined(now);
         if let Some(ring) = &core.ring {
             ring.tell_all(&Letter::Joined);
         }
         Ok(true)
     }
+}
 
+impl Shared {
     /// Renews the lease if it is time, and brings what is served here in line with it. Whether anything was done.
     pub(crate) fn renew_if_due(&self, store: &mut dyn Store) -> bool {
         if !self.renewal_is_due() {

@@ -14,7 +14,7 @@ use crate::commit::Releasing;
 use crate::core::Core;
 use crate::driver::{Engine, Shared};
 use crate::link::Letter;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ChangedRun, Snapshot};
 
 /// Under which kind the store keeps it.
 const KIND: &str = "queue";
@@ -121,7 +121,7 @@ impl Snapshot {
         let mut depths: BTreeMap<String, Depth> =
             depths.into_iter().map(|depth| (depth.queue.clone(), depth)).collect();
         // What the log says after the index rows takes their place.
-        for (before, after) in self.changed_runs()? {
+        for ChangedRun { before, after } in self.changed_runs()? {
             if let Some(run) = before.filter(|run| run.started.spec.namespace == *namespace)
                 && let Some(depth) = depths.get_mut(&*run.started.spec.queue)
             {

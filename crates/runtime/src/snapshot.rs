@@ -19,6 +19,12 @@ pub struct Snapshot {
     tail: BTreeMap<RunId, Tail>,
 }
 
+/// A run that the tail of the log changed: as its index row has it, and as it stands; either may be none.
+pub(crate) struct ChangedRun {
+    pub(crate) before: Option<Run>,
+    pub(crate) after: Option<Run>,
+}
+
 /// What the log after the watermark says of a run.
 enum Tail {
     Changed(Box<StoredRun>),
@@ -211,13 +217,13 @@ impl Snapshot {
         Ok(stats)
     }
 
-    /// Runs that the tail of the log changed: as index rows have them, and as they stand.
-    pub(crate) fn changed_runs(&mut self) -> Result<Vec<(Option<Run>, Option<Run>)>, Fault> {
+    /// Runs that the tail of the log changed.
+    pub(crate) fn changed_runs(&mut self) -> Result<Vec<ChangedRun>, Fault> {
         let mut changed = Vec::with_capacity(self.tail.len());
         for (run, tail) in &self.tail {
             let before = believed(self.reader.read_run(*run))?.filter(|stored| !stored.run.is_reservation());
             let after = open((run, tail)).map(|stored| stored.run.clone());
-            changed.push((before.map(|stored| stored.run), after));
+            changed.push(ChangedRun { before: before.map(|stored| stored.run), after });
         }
         Ok(changed)
     }
