@@ -54,6 +54,13 @@ pub enum Operation {
     TokenList,
     TokenCreate,
     TokenRevoke,
+    UserList,
+    UserCreate,
+    UserRemove,
+    UserPassword,
+    SessionBegin,
+    SessionShow,
+    SessionEnd,
     AuditList,
     Limits,
     Metrics,
@@ -90,6 +97,8 @@ impl Method {
 pub enum Reach {
     /// No token is needed.
     Open,
+    /// Any token: it is about whoever asks.
+    Own,
     /// In the namespace that the path names.
     Namespace,
     /// In any namespace.

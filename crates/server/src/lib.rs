@@ -13,10 +13,13 @@ mod listen;
 mod rate;
 mod routes;
 mod serve;
+mod session;
 mod tls;
 mod token;
+mod user;
 
 pub use limits::Limits;
 pub use listen::{Listening, ServeError, Server};
 pub use tls::{Tls, TlsError};
-pub use token::{BadToken, mint, shown};
+pub use token::{BadToken, mint, sessions_of, shown};
+pub use user::{BadUser, USER, USERS_MAX, enrol, shown_user, with_password};
