@@ -26,7 +26,7 @@ fn help_shows_the_nouns_and_examples() {
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 37] = [
+    let verbs: [&[&str]; 43] = [
         &["effect", "list"],
         &["effect", "show"],
         &["effect", "resolve"],
@@ -61,6 +61,12 @@ fn every_verb_has_help_with_an_example() {
         &["token", "create"],
         &["token", "list"],
         &["token", "revoke"],
+        &["user", "add"],
+        &["user", "list"],
+        &["user", "remove"],
+        &["user", "password"],
+        &["completions"],
+        &["man"],
         &["check"],
         &["doctor"],
         &["demo"],
