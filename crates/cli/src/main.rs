@@ -9,6 +9,7 @@ mod interrupt;
 mod keeper;
 mod options;
 mod owner;
+mod password;
 mod place;
 mod screen;
 mod settings;
@@ -78,10 +79,16 @@ enum Verb {
     Token(commands::token::Command),
     /// What holds for this command line, and who said so: show.
     Config(commands::config::Command),
+    /// People who log in to a server: add, list, remove, password.
+    User(commands::user::Command),
     /// Look whether exported journals are whole, and which workflows they need.
     Check(commands::check::Check),
     /// Look for what needs a person: expired claims, overdue timers, dead letters, foreign programs.
     Doctor(commands::doctor::Doctor),
+    /// Write what a shell needs to complete commands.
+    Completions(commands::completions::Completions),
+    /// Write a page of the manual for every verb.
+    Man(commands::man::Man),
     /// Watch a workflow survive being killed again and again.
     Demo(commands::demo::Demo),
     /// The process that the demo kills.
@@ -108,10 +115,11 @@ impl Verb {
             Self::Serve(serve) => Some(serve.json),
             Self::Token(token) => Some(token.json),
             Self::Config(config) => Some(config.json),
+            Self::User(user) => Some(user.json),
             Self::Check(check) => Some(check.json),
             Self::Doctor(doctor) => Some(doctor.json),
             Self::Demo(demo) => Some(demo.json),
-            Self::DemoWorker(_) | Self::Bench(_) => None,
+            Self::Completions(_) | Self::Man(_) | Self::DemoWorker(_) | Self::Bench(_) => None,
         }
     }
 }
@@ -152,8 +160,11 @@ fn perform(command: Verb, globals: Globals, settings: &Settings) -> Outcome {
         Verb::Serve(serve) => serve.perform(&globals),
         Verb::Token(token) => token.perform(&globals),
         Verb::Config(config) => config.perform(&globals, &settings.shown),
+        Verb::User(user) => user.perform(&globals),
         Verb::Check(check) => check.perform(&globals),
         Verb::Doctor(doctor) => doctor.perform(&globals),
+        Verb::Completions(completions) => completions.perform(),
+        Verb::Man(man) => man.perform(),
         Verb::Demo(demo) => demo.perform(&globals),
         Verb::DemoWorker(worker) => worker.perform(),
         Verb::Bench(bench) => bench.measure(&globals.store).map(|()| Exit::Ok).map_err(Failure::from),

@@ -28,7 +28,7 @@ fn help_shows_the_nouns_and_examples() {
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 45] = [
+    let verbs: [&[&str]; 51] = [
         &["effect", "list"],
         &["effect", "show"],
         &["effect", "resolve"],
@@ -71,6 +71,12 @@ fn every_verb_has_help_with_an_example() {
         &["token", "create"],
         &["token", "list"],
         &["token", "revoke"],
+        &["user", "add"],
+        &["user", "list"],
+        &["user", "remove"],
+        &["user", "password"],
+        &["completions"],
+        &["man"],
         &["check"],
         &["doctor"],
         &["demo"],

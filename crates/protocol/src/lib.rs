@@ -34,6 +34,7 @@ mod start;
 mod tail;
 mod token;
 mod update;
+mod user;
 mod worker;
 mod workflow;
 
@@ -62,6 +63,7 @@ pub use start::{Admission, Concurrency, OnConflict, Start, StartAnswer, StartMan
 pub use tail::{Following, Happened, Reset, ResetReason};
 pub use token::{CreateToken, CreatedToken, Token, Tokens};
 pub use update::{Update, Updated};
+pub use user::{BadRole, CreateUser, Login, NewPassword, Password, Role, Session, User, Users};
 pub use worker::{
     Arrived, Attempt, Backoff, ClaimWork, Claims, Offered, Offspring, Report, ReportAnswer, Reported, Reports, Retry,
     Say, Worker, Workers,

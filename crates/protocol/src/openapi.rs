@@ -29,12 +29,19 @@ pub fn document() -> Value {
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "http://127.0.0.1:7411"}],
-        "security": [{"token": []}],
+        "security": [{"token": []}, {"session": []}],
         "paths": paths,
         "x-abide-problems": CODES,
         "components": {
             "schemas": shapes.take_definitions(true),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {
+                    "type": "apiKey", "in": "cookie", "name": "abide_session",
+                    "description": "Of POST /v1/session. Over TLS it is called __Host-abide_session. Everything but GET also \
+                                    needs the header X-CSRF-Token, as POST and GET /v1/session give it.",
+                },
+            },
         },
     })
 }
@@ -49,6 +56,7 @@ fn operation(route: &Route, shapes: &mut SchemaGenerator) -> Value {
     });
     match &route.scope {
         Some(scope) => described["x-abide-scope"] = json!(scope),
+        None if route.reach == Reach::Own => {}
         None => described["security"] = json!([]),
     }
     if let Some(body) = route.body {
@@ -169,6 +177,7 @@ pub fn problems(route: &Route) -> Vec<&'static Code> {
     if route.reach != Reach::Open {
         names.extend([
             "unauthenticated",
+            "bad_csrf_token",
             "forbidden",
             "rate_limited",
             "busy",

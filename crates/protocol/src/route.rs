@@ -57,6 +57,13 @@ pub enum Operation {
     TokenList,
     TokenCreate,
     TokenRevoke,
+    UserList,
+    UserCreate,
+    UserRemove,
+    UserPassword,
+    SessionBegin,
+    SessionShow,
+    SessionEnd,
     AuditList,
     Limits,
     Metrics,
@@ -93,6 +100,8 @@ impl Method {
 pub enum Reach {
     /// No token is needed.
     Open,
+    /// Any token: it is about whoever asks.
+    Own,
     /// In the namespace that the path names.
     Namespace,
     /// In any namespace.

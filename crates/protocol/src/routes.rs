@@ -3,11 +3,12 @@
 
 use crate::limits::{PAGE_MAX, ROWS_MAX};
 use crate::{
-    Assign, Audit, Boundary, BoundaryPage, Bounds, Cancel, ClaimWork, Claims, CreateToken, CreatedToken,
+    Assign, Audit, Boundary, BoundaryPage, Bounds, Cancel, ClaimWork, Claims, CreateToken, CreateUser, CreatedToken,
     DeadLetterPage, Decide, EffectPage, Effects, Ending, Explanation, Following, Happened, Health, Journal, JournalRow,
-    Letters, Method, Nodes, Operation, Progress, ProgressPage, QueueHeld, QueueLimits, Queues, Reach, Ready, Recorded,
-    Reported, Reports, Reset, Resolve, Route, Run, RunPage, RunRecord, Scope, Signal, Signalled, Start, StartMany,
-    Started, StartedMany, State, Tokens, Update, Updated, Workers, Workflows,
+    Letters, Login, Method, NewPassword, Nodes, Operation, PREFIX, Progress, ProgressPage, QueueHeld, QueueLimits,
+    Queues, Reach, Ready, Recorded, Reported, Reports, Reset, Resolve, Route, Run, RunPage, RunRecord, Scope, Session,
+    Signal, Signalled, Start, StartMany, Started, StartedMany, State, Tokens, Update, Updated, User, Users, Workers,
+    Workflows,
 };
 
 /// What may be wrong with any command about a run.
@@ -29,8 +30,21 @@ const LOOK: &[&str] = &["not_found", "corrupt"];
 /// Every route.
 #[must_use]
 pub fn routes() -> Vec<Route> {
-    [runs(), tails(), asks(), effects(), approvals(), tasks(), dead_letters(), workers(), queues(), store(), server()]
-        .concat()
+    [
+        runs(),
+        tails(),
+        asks(),
+        effects(),
+        approvals(),
+        tasks(),
+        dead_letters(),
+        workers(),
+        queues(),
+        store(),
+        users(),
+        server(),
+    ]
+    .concat()
 }
 
 fn runs() -> Vec<Route> {
@@ -360,6 +374,41 @@ fn store() -> Vec<Route> {
     ]
 }
 
+fn users() -> Vec<Route> {
+    use Method::{Delete, Get, Post, Put};
+    use Operation as Do;
+    let over = |operation, method, path| Route::over(operation, method, path, Reach::Everywhere, Scope::Admin);
+    let session = |operation, method, reach| Route::new(operation, method, format!("{PREFIX}/session"), reach, None);
+    vec![
+        over(Do::UserList, Get, "/users").says("List users, without their passwords").answers::<Users>(),
+        over(Do::UserCreate, Post, "/users")
+            .says("Make a user, who can begin sessions")
+            .takes::<CreateUser>()
+            .answers::<User>()
+            .status(201)
+            .problems(&["invalid", "user_exists"]),
+        over(Do::UserRemove, Delete, "/users/{user}")
+            .says("Remove a user, whose sessions end at once")
+            .status(204)
+            .problems(&["not_found"]),
+        over(Do::UserPassword, Put, "/users/{user}/password")
+            .says("Give a user another password; all sessions of the old one end at once")
+            .takes::<NewPassword>()
+            .status(204)
+            .problems(&["invalid", "not_found"]),
+        session(Do::SessionBegin, Post, Reach::Open)
+            .says("Begin a session, in a cookie, with a name and a password")
+            .takes::<Login>()
+            .answers::<Session>()
+            .problems(&["login_failed", "too_many_logins", "store_unavailable", "corrupt", "unknown"]),
+        session(Do::SessionShow, Get, Reach::Own).says("Show who asks, and what they may").answers::<Session>(),
+        session(Do::SessionEnd, Delete, Reach::Own)
+            .says("End the session that asks")
+            .status(204)
+            .problems(&["not_found"]),
+    ]
+}
+
 fn server() -> Vec<Route> {
     use Operation as Do;
     let metrics = Route::new(Do::Metrics, Method::Get, "/metrics".into(), Reach::Everywhere, Some(Scope::Read));
@@ -390,7 +439,8 @@ mod tests {
             }
             let in_path = route.parameters().any(|parameter| parameter == "namespace");
             assert_eq!(route.reach == Reach::Namespace, in_path, "{}", route.path);
-            assert_eq!(route.scope.is_none(), route.reach == Reach::Open, "{}", route.path);
+            let is_free = matches!(route.reach, Reach::Open | Reach::Own);
+            assert_eq!(route.scope.is_none(), is_free, "{}", route.path);
             assert!(!route.idempotent || route.method == Method::Post, "{}", route.path);
         }
     }
@@ -399,7 +449,10 @@ mod tests {
     #[test]
     fn reading_is_never_enough_to_change_something() {
         for route in routes().iter().filter(|route| route.method != Method::Get) {
-            assert!(!Scope::Read.covers(route.scope.as_ref().unwrap()), "{}", route.path);
+            match &route.scope {
+                Some(scope) => assert!(!Scope::Read.covers(scope), "{}", route.path),
+                None => assert_eq!(route.path, "/v1/session", "one's own session is one's own"),
+            }
         }
     }
 }

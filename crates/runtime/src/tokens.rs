@@ -14,6 +14,14 @@ impl Engine {
         self.shared.visit().keep(all)
     }
 
+    /// Forgets something that was kept. Whether there was such a thing.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn forget(&self, kind: &str, id: &str) -> Result<bool, Fault> {
+        self.shared.visit().forget(kind, id)
+    }
+
     /// What was kept of a kind, the largest ids first, and only those below `before`.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
 use crate::audit::Coded;
+use crate::limits::LOGIN_TRY_AGAIN;
 
 /// A request that was not carried out.
 #[derive(Debug)]
@@ -111,12 +112,13 @@ impl Refused {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = serde_json::to_vec(&self.0).unwrap_or_default();
         let mut response = made(status, Problem::MEDIA_TYPE, text);
-        response.extensions_mut().insert(Coded(self.0.code));
+        response.extensions_mut().insert(Coded(self.0.code.clone()));
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            let seconds = if self.0.code == "too_many_logins" { LOGIN_TRY_AGAIN.as_secs() } else { 1 };
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -27,6 +27,10 @@ type Keeping = (Kept, Option<oneshot::Sender<()>>);
 #[derive(Clone)]
 pub(crate) struct Coded(pub(crate) String);
 
+/// Who asked, where nobody has to be known before: whom an answer is about.
+#[derive(Clone)]
+pub(crate) struct Actor(pub(crate) String);
+
 /// What somebody was answered.
 pub(crate) struct Told {
     status: u16,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use abide_protocol::{Problem, Reach, Route, Scope};
+use abide_protocol::{Method, Problem, Reach, Route, Scope};
 use abide_runtime::Engine;
 use axum::http::header::{AUTHORIZATION, HOST};
 use axum::http::uri::Authority;
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::answer::{Refused, internal};
 use crate::limits::{TOKEN_TRUSTED, TOKENS_MAX};
+use crate::session::{CSRF, Transport};
 use crate::token::{self, Record};
 
 /// The word for all namespaces.
@@ -25,14 +26,19 @@ pub(crate) struct Principal {
     pub(crate) name: String,
     /// The id of their token; none where nobody needs one.
     pub(crate) token: Option<String>,
-    scopes: Vec<Scope>,
-    namespaces: Vec<String>,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) namespaces: Vec<String>,
+    /// When they are not known any more.
+    pub(crate) expires_at: Option<abide_protocol::Instant>,
+    /// What a request that changes something must bring, if a cookie says who they are.
+    pub(crate) csrf: Option<String>,
 }
 
 impl Principal {
     /// Anybody at this machine, where nobody has to say who they are.
     fn anybody() -> Self {
-        Self { name: "anonymous".into(), token: None, scopes: vec![Scope::Admin], namespaces: vec![ALL.into()] }
+        let (scopes, namespaces) = (vec![Scope::Admin], vec![ALL.into()]);
+        Self { name: "anonymous".into(), scopes, namespaces, ..Self::default() }
     }
 
     fn is_in(&self, namespace: &str) -> bool {
@@ -52,6 +58,18 @@ impl Principal {
             return Err(problem.but("a token for the namespaces *", self.namespaces.join(", ")).into());
         }
         route.scope.as_ref().map_or(Ok(()), |needed| self.allows(needed))
+    }
+
+    /// Whether a page of ours asks for a change, where a browser would ask for anybody.
+    pub(crate) fn check_page(&self, method: Method, headers: &HeaderMap) -> Result<(), Refused> {
+        let Some(csrf) = self.csrf.as_ref().filter(|_| method != Method::Get) else { return Ok(()) };
+        let given = headers.get(CSRF).and_then(|given| given.to_str().ok());
+        if given.is_some_and(|given| token::is_csrf(csrf, given)) {
+            return Ok(());
+        }
+        let found = if given.is_some() { "another" } else { "none" };
+        let problem = Problem::new("bad_csrf_token", "a cookie alone changes nothing");
+        Err(problem.but("the header X-CSRF-Token of this session", found).into())
     }
 
     /// Whether they may do what a scope stands for.
@@ -104,16 +122,23 @@ impl Guard {
         Err(problem.but("Host: 127.0.0.1 or localhost", host.chars().take(80).collect::<String>()).into())
     }
 
-    /// Who asks.
-    pub(crate) async fn identify(&self, engine: &Arc<Engine>, headers: &HeaderMap) -> Result<Principal, Refused> {
+    /// Who asks: by a token, or by the cookie of a session.
+    pub(crate) async fn identify(
+        &self,
+        engine: &Arc<Engine>,
+        headers: &HeaderMap,
+        transport: Transport,
+    ) -> Result<Principal, Refused> {
         let Self::Tokens(known) = self else { return Ok(Principal::anybody()) };
         let nobody = |detail: &str| Refused::from(Problem::new("unauthenticated", detail));
-        let header = headers.get(AUTHORIZATION).ok_or_else(|| nobody("the request has no Authorization header"))?;
-        let text = header
-            .to_str()
-            .ok()
-            .and_then(bearer)
-            .ok_or_else(|| nobody("the Authorization header is not of the form Bearer <token>"))?;
+        let (text, by_cookie) = match (headers.get(AUTHORIZATION), transport.of(headers)) {
+            (Some(header), _) => {
+                let text = header.to_str().ok().and_then(bearer);
+                (text.ok_or_else(|| nobody("the Authorization header is not of the form Bearer <token>"))?, false)
+            }
+            (None, Some(cookie)) => (cookie, true),
+            (None, None) => return Err(nobody("the request has no Authorization header")),
+        };
         // One sentence for all that is wrong with a token: whoever guesses learns nothing.
         let unknown = || nobody("the token is not known, was revoked or has ended");
         let (id, secret) = token::parse(text).ok_or_else(unknown)?;
@@ -123,7 +148,8 @@ impl Guard {
             None => find(known, engine, id).await?.ok_or_else(unknown)?,
         };
         let ended = record.expires_at.is_some_and(|at| at.0 <= engine.now());
-        if ended || !record.is_of(id, secret) {
+        // What a browser sends by itself is not what a program says, and the other way round.
+        if ended || !record.is_of(id, secret) || record.session_of.is_some() != by_cookie {
             return Err(unknown());
         }
         Ok(Principal {
@@ -131,6 +157,8 @@ impl Guard {
             token: Some(id.to_owned()),
             scopes: record.scopes.clone(),
             namespaces: record.namespaces.clone(),
+            expires_at: record.expires_at,
+            csrf: by_cookie.then(|| token::csrf(secret)),
         })
     }
 

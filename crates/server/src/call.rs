@@ -19,12 +19,14 @@ use crate::Limits;
 use crate::answer::{Refused, internal};
 use crate::auth::{Guard, Principal};
 use crate::limits::{PATIENCE, RETRIES_MAX};
+use crate::serve::Logins;
 
 /// A request that was let in.
 pub(crate) struct Call {
     pub(crate) operation: Operation,
     pub(crate) engine: Arc<Engine>,
     pub(crate) guard: Arc<Guard>,
+    pub(crate) logins: Arc<Logins>,
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) principal: Principal,

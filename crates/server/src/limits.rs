@@ -61,3 +61,19 @@ pub(crate) const AUDIT_LINGER: Duration = Duration::from_millis(100);
 pub(crate) const HEADERS_ARRIVE: Duration = Duration::from_secs(30);
 /// How long nobody is accepted after that has failed.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The shortest and the longest password, in bytes.
+pub(crate) const PASSWORD_BYTES_MIN: usize = 10;
+/// See [`PASSWORD_BYTES_MIN`].
+pub(crate) const PASSWORD_BYTES_MAX: usize = 1_024;
+/// How long a session lasts.
+pub(crate) const SESSION: Duration = Duration::from_secs(12 * 60 * 60);
+/// Sessions of one user at once; one more ends the oldest.
+pub(crate) const SESSIONS_MAX: usize = 10;
+/// How often a name may be tried with wrong passwords.
+pub(crate) const LOGIN_TRIES: f64 = 5.0;
+/// After how long it may be tried once more.
+pub(crate) const LOGIN_TRY_AGAIN: Duration = Duration::from_secs(10);
+/// Names that are remembered to have been tried; past it, no other name may be.
+pub(crate) const LOGIN_NAMES_MAX: usize = 10_000;
+/// Passwords that are looked at together: each takes 19 MiB for a moment.
+pub(crate) const LOGINS_TOGETHER: usize = 2;

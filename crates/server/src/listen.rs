@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use abide_runtime::Engine;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -14,8 +14,10 @@ use crate::Limits;
 use crate::audit::Auditor;
 use crate::auth::Guard;
 use crate::connect::Doors;
+use crate::limits::LOGINS_TOGETHER;
 use crate::rate::Rates;
-use crate::serve::{Shared, router};
+use crate::serve::{Logins, Shared, router};
+use crate::session::{Transport, Tries};
 use crate::tls::Tls;
 
 /// A server that is being described. Whoever asks needs a token, unless it is said otherwise.
@@ -93,6 +95,11 @@ impl Server {
             rates: Rates::new(self.limits.requests_per_second_max),
             engine: self.engine,
             guard,
+            logins: Arc::new(Logins {
+                transport: if self.tls.is_some() { Transport::Tls } else { Transport::Plain },
+                tries: Tries::default(),
+                turns: Arc::new(Semaphore::new(LOGINS_TOGETHER)),
+            }),
             limits: self.limits,
             stopping: stopping.clone(),
         };

@@ -18,16 +18,17 @@ use axum::http::{HeaderMap, Response, StatusCode, Uri};
 use axum::routing::{MethodFilter, MethodRouter};
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::Limits;
 use crate::answer::{Answered, Refused, internal};
-use crate::audit::{Auditor, Told};
+use crate::audit::{Actor, Auditor, Told};
 use crate::auth::{Guard, Principal};
 use crate::call::{Call, bad_query};
 use crate::limits::{BODY_ARRIVES, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX};
 use crate::rate::Rates;
 use crate::routes::perform;
+use crate::session::{Transport, Tries};
 
 /// What all requests share.
 pub(crate) struct Shared {
@@ -37,6 +38,15 @@ pub(crate) struct Shared {
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) auditor: Auditor,
     pub(crate) rates: Rates,
+    pub(crate) logins: Arc<Logins>,
+}
+
+/// What logging in needs.
+pub(crate) struct Logins {
+    pub(crate) transport: Transport,
+    pub(crate) tries: Tries,
+    /// Passwords that may be looked at together.
+    pub(crate) turns: Arc<Semaphore>,
 }
 
 type Parameters = Result<Path<HashMap<String, String>>, PathRejection>;
@@ -95,7 +105,8 @@ async fn answer(shared: Arc<Shared>, route: Arc<Route>, path: Parameters, reques
         Ok(Err(refused)) => refused.response(),
         Err(_) => internal(&format_args!("{:?} panicked", route.operation)).response(),
     };
-    if let Some(who) = principal.filter(|_| is_audited(&route)) {
+    let actor = || Some(Principal { name: response.extensions().get::<Actor>()?.0.clone(), ..Principal::default() });
+    if let Some(who) = principal.or_else(actor).filter(|_| is_audited(&route)) {
         let told = Told::of(&response);
         shared.auditor.keep(&shared.engine, &who, &route, &target, told).await;
     }
@@ -118,7 +129,8 @@ async fn identify(
     if route.reach == Reach::Open {
         return Ok(None);
     }
-    let principal = shared.guard.identify(&shared.engine, headers).await?;
+    let principal = shared.guard.identify(&shared.engine, headers, shared.logins.transport).await?;
+    principal.check_page(route.method, headers)?;
     if let Some(token) = &principal.token {
         shared.rates.ask(token, std::time::Instant::now())?;
     }
@@ -144,6 +156,7 @@ async fn carry_out(
         operation: route.operation,
         engine: shared.engine.clone(),
         guard: shared.guard.clone(),
+        logins: shared.logins.clone(),
         limits: shared.limits,
         stopping: shared.stopping.clone(),
         principal: principal.unwrap_or_default(),

@@ -1,12 +1,14 @@
 //! Tokens: how they are made, kept and recognised. A store has their hash and never the secret.
 
 use abide_kernel::{Refusal, RequestId, Timestamp};
-use abide_protocol::{CreateToken, CreatedToken, Instant, Scope, Token};
+use abide_protocol::{CreateToken, CreatedToken, Instant, Scope, Session, Token, User};
 use abide_runtime::Entropy;
 use abide_store::StoredToken;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
+
+use crate::limits::{SESSION, SESSIONS_MAX};
 
 /// What the text of a token begins with, so that it is recognised where it does not belong.
 const PREFIX: &str = "abide_";
@@ -27,6 +29,9 @@ pub(crate) struct Record {
     pub(crate) expires_at: Option<Instant>,
     /// Of the secret, keyed by the id.
     hash: String,
+    /// The user, if it is a session: then only a cookie brings it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) session_of: Option<String>,
 }
 
 /// What is kept of a token cannot be read.
@@ -64,7 +69,8 @@ fn mint_under(id: String, asked: CreateToken, now: Timestamp) -> Result<(StoredT
     let secret = drawn() + &drawn();
     let CreateToken { name, scopes, namespaces, expires_in_ms } = asked;
     let expires_at = expires_in_ms.map(|ms| Instant(now.after(ms)));
-    let record = Record { name, scopes, namespaces, created_at: Instant(now), expires_at, hash: hash(&id, &secret) };
+    let hash = hash(&id, &secret);
+    let record = Record { name, scopes, namespaces, created_at: Instant(now), expires_at, hash, session_of: None };
     let body = serde_json::to_string(&record).expect("a record is plain data with text keys");
     let secret = format!("{PREFIX}{id}_{secret}");
     let created = CreatedToken { token: record.shown(&id), secret };
@@ -72,29 +78,108 @@ fn mint_under(id: String, asked: CreateToken, now: Timestamp) -> Result<(StoredT
 }
 
 fn validate(asked: &CreateToken) -> Result<(), Refusal> {
-    let invalid = |what: &str, expected: &str, found: String| Refusal::Invalid {
-        what: what.into(),
-        expected: expected.into(),
-        found,
-    };
-    let named = |what: &str, name: &str| {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-            let expected = format!("a name of 1 to {NAME_BYTES_MAX} bytes without control characters");
-            return Err(invalid(what, &expected, format!("{:?}", name.chars().take(80).collect::<String>())));
-        }
-        Ok(())
-    };
     named("name", &asked.name)?;
     asked.namespaces.iter().try_for_each(|namespace| named("namespace", namespace))?;
-    for (what, found) in [("scopes", asked.scopes.len()), ("namespaces", asked.namespaces.len())] {
-        if found == 0 || found > ENTRIES_MAX {
-            return Err(invalid(what, &format!("1 to {ENTRIES_MAX} of them"), found.to_string()));
-        }
-    }
+    some("scopes", asked.scopes.len())?;
+    some("namespaces", asked.namespaces.len())?;
     if asked.expires_in_ms == Some(0) {
         return Err(invalid("expires_in_ms", "at least 1, or none for a token that does not end", "0".into()));
     }
     Ok(())
+}
+
+pub(crate) fn invalid(what: &str, expected: &str, found: String) -> Refusal {
+    Refusal::Invalid { what: what.into(), expected: expected.into(), found }
+}
+
+/// Whether it is a name.
+pub(crate) fn named(what: &str, name: &str) -> Result<(), Refusal> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        let expected = format!("a name of 1 to {NAME_BYTES_MAX} bytes without control characters");
+        return Err(invalid(what, &expected, format!("{:?}", name.chars().take(80).collect::<String>())));
+    }
+    Ok(())
+}
+
+/// Whether there are some, and not too many.
+pub(crate) fn some(what: &str, found: usize) -> Result<(), Refusal> {
+    if found == 0 || found > ENTRIES_MAX {
+        return Err(invalid(what, &format!("1 to {ENTRIES_MAX} of them"), found.to_string()));
+    }
+    Ok(())
+}
+
+/// A session that was made.
+pub(crate) struct MadeSession {
+    /// What is kept of it.
+    pub(crate) stored: StoredToken,
+    /// What its holder is told.
+    pub(crate) session: Session,
+    /// What goes into the cookie.
+    pub(crate) secret: String,
+}
+
+/// A session of a user: a token that ends soon, and that only a cookie brings.
+pub(crate) fn session(user: &User, now: Timestamp) -> MadeSession {
+    let (id, secret) = (drawn()[..ID_DIGITS].to_owned(), drawn() + &drawn());
+    let expires_at = Instant(now.after(SESSION.as_millis() as u64));
+    let record = Record {
+        name: user.name.clone(),
+        scopes: user.role.scopes(),
+        namespaces: user.namespaces.clone(),
+        created_at: Instant(now),
+        expires_at: Some(expires_at),
+        hash: hash(&id, &secret),
+        session_of: Some(user.name.clone()),
+    };
+    let body = serde_json::to_string(&record).expect("a record is plain data with text keys");
+    let session = Session {
+        name: record.name,
+        scopes: record.scopes,
+        namespaces: record.namespaces,
+        expires_at: record.expires_at,
+        csrf_token: Some(csrf(&secret)),
+    };
+    let secret = format!("{PREFIX}{id}_{secret}");
+    MadeSession { stored: StoredToken { id, body }, session, secret }
+}
+
+/// What only a page that was given the session knows: it follows from the secret, and does not tell it.
+pub(crate) fn csrf(secret: &str) -> String {
+    hash("csrf", secret)
+}
+
+/// Whether it is what [`csrf`] made, in a time that does not tell how much of it is right.
+pub(crate) fn is_csrf(known: &str, given: &str) -> bool {
+    // Compared as hashes under a key: equal ones only if the texts are.
+    let Some(kept) = bytes(&hash("same", known)) else { return false };
+    keyed("same", given).verify_slice(&kept).is_ok()
+}
+
+/// The ids of a user's sessions, among the tokens of a store: they are removed as those are.
+#[must_use]
+pub fn sessions_of(stored: &[StoredToken], user: &str) -> Vec<String> {
+    let is_of =
+        |stored: &&StoredToken| Record::read(stored).is_ok_and(|record| record.session_of.as_deref() == Some(user));
+    stored.iter().filter(is_of).map(|stored| stored.id.clone()).collect()
+}
+
+/// Sessions that have ended, and the oldest of a user who could not have another one else.
+pub(crate) fn old_sessions(stored: &[StoredToken], user: &str, now: Timestamp) -> Vec<String> {
+    let (mut old, mut living) = (Vec::new(), Vec::new());
+    for stored in stored {
+        let Ok(record) = Record::read(stored) else { continue };
+        let Some(of) = &record.session_of else { continue };
+        if record.expires_at.is_some_and(|at| at.0 <= now) {
+            old.push(stored.id.clone());
+        } else if of == user {
+            living.push((record.created_at.0, stored.id.clone()));
+        }
+    }
+    living.sort_unstable();
+    let too_many = (living.len() + 1).saturating_sub(SESSIONS_MAX);
+    old.extend(living.into_iter().take(too_many).map(|(_, id)| id));
+    old
 }
 
 /// A token as people see it.
@@ -123,8 +208,7 @@ impl Record {
 
     /// Whether the secret is the one that this was made with, in a time that does not tell how much of it is right.
     pub(crate) fn is_of(&self, id: &str, secret: &str) -> bool {
-        let kept = (0..self.hash.len() / 2).map(|at| u8::from_str_radix(self.hash.get(at * 2..at * 2 + 2)?, 16).ok());
-        let Some(kept) = kept.collect::<Option<Vec<u8>>>() else { return false };
+        let Some(kept) = bytes(&self.hash) else { return false };
         keyed(id, secret).verify_slice(&kept).is_ok()
     }
 }
@@ -135,6 +219,10 @@ pub(crate) fn parse(text: &str) -> Option<(&str, &str)> {
     let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let fits = id.len() == ID_DIGITS && secret.len() == SECRET_DIGITS && is_hex(id) && is_hex(secret);
     fits.then_some((id, secret))
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    (0..hex.len() / 2).map(|at| u8::from_str_radix(hex.get(at * 2..at * 2 + 2)?, 16).ok()).collect()
 }
 
 fn keyed(id: &str, secret: &str) -> Hmac<Sha256> {

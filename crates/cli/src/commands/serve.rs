@@ -40,7 +40,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) json: AsJson,
     /// Where to listen; port 0 takes any that is free
-    #[arg(long, default_value = "127.0.0.1:7411", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:7411", env = "ABIDE_LISTEN", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// Let anybody at this machine do anything, without a token
     #[arg(long)]

@@ -25,6 +25,7 @@ impl Served {
             .args(more)
             .current_dir(shop.dir())
             .env_remove("ABIDE_STORE")
+            .env_remove("ABIDE_LISTEN")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

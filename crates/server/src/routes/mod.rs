@@ -11,11 +11,13 @@ mod people;
 mod queue;
 mod result;
 mod run;
+mod session;
 mod signal;
 mod start;
 mod tail;
 mod token;
 mod update;
+mod user;
 mod worker;
 
 use abide_protocol::Operation as Do;
@@ -77,6 +79,13 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::TokenList => token::list(call).await,
         Do::TokenCreate => token::create(call).await,
         Do::TokenRevoke => token::revoke(call).await,
+        Do::UserList => user::list(call).await,
+        Do::UserCreate => user::create(call).await,
+        Do::UserRemove => user::remove(call).await,
+        Do::UserPassword => user::password(call).await,
+        Do::SessionBegin => session::begin(call).await,
+        Do::SessionShow => session::show(&call),
+        Do::SessionEnd => session::end(call).await,
         Do::AuditList => audit::list(call).await,
         Do::Limits => audit::limits(&call),
         Do::Metrics => metrics::count(call).await,

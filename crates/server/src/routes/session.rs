@@ -1,0 +1,77 @@
+//! Sessions: begun with a name and a password, looked at, and ended.
+
+use abide_protocol::{Login, Problem, Session};
+use abide_runtime::Engine;
+use abide_store::Fault;
+use axum::http::header::SET_COOKIE;
+
+use super::user;
+use crate::answer::{Answered, Refused, done, internal, json};
+use crate::audit::Actor;
+use crate::call::Call;
+use crate::token::{old_sessions, session};
+use crate::user::{Account, is_of};
+
+/// Who fails is told the same, whether there is such a user or not, after the same time.
+pub(crate) async fn begin(call: Call) -> Answered {
+    let Login { name, password } = call.body()?;
+    call.logins.tries.begin(&name, std::time::Instant::now())?;
+    let kept = user::all(&call).await?.into_iter().find(|kept| kept.id == name);
+    let account = kept.as_ref().map(Account::read).transpose().map_err(|error| internal(&error))?;
+    // A name that nobody has may be a password in the wrong field.
+    let actor = Actor(account.as_ref().map_or_else(|| "(unknown)".into(), |account| account.user.name.clone()));
+    // Each takes memory and a core for a moment: many at once must not take all.
+    let turn = call.logins.turns.clone().acquire_owned().await.map_err(|error| internal(&error))?;
+    let looked = call.blocking(move |_| {
+        let fits = is_of(account.as_ref(), &password);
+        drop(turn);
+        account.filter(|_| fits)
+    });
+    let Some(account) = looked.await? else {
+        let problem = Problem::new("login_failed", "the name or the password is not right");
+        let mut refused = Refused::from(problem).response();
+        refused.extensions_mut().insert(actor);
+        return Ok(refused);
+    };
+    call.logins.tries.right(&name);
+    let made = session(&account.user, call.engine.now());
+    let stored = made.stored;
+    call.blocking(move |engine| replace_old(engine, &account.user.name).and_then(|()| engine.write_token(&stored)))
+        .await??;
+    call.guard.forget();
+    let mut answer = json(&made.session)?;
+    answer.headers_mut().insert(SET_COOKIE, call.logins.transport.give(&made.secret));
+    answer.extensions_mut().insert(actor);
+    Ok(answer)
+}
+
+/// Sessions that have ended go, and the oldest of those of whom has too many.
+fn replace_old(engine: &Engine, name: &str) -> Result<(), Fault> {
+    for id in old_sessions(&engine.tokens()?, name, engine.now()) {
+        engine.remove_token(&id)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn show(call: &Call) -> Answered {
+    let who = &call.principal;
+    json(&Session {
+        name: who.name.clone(),
+        scopes: who.scopes.clone(),
+        namespaces: who.namespaces.clone(),
+        expires_at: who.expires_at,
+        csrf_token: who.csrf.clone(),
+    })
+}
+
+pub(crate) async fn end(call: Call) -> Answered {
+    let (Some(id), Some(_)) = (call.principal.token.clone(), &call.principal.csrf) else {
+        let problem = Problem::new("not_found", "there is no session: a token says who asks, or nobody needs one");
+        return Err(problem.but("the cookie of a session", "none").into());
+    };
+    call.blocking(move |engine| engine.remove_token(&id)).await??;
+    call.guard.forget();
+    let mut answer = done();
+    answer.headers_mut().insert(SET_COOKIE, call.logins.transport.take());
+    Ok(answer)
+}
