@@ -2,6 +2,7 @@
 //! answered, what programs start and signal a moment later.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use abide_protocol::{Change, Instant, Route, Scope, openapi};
 use abide_runtime::Engine;
@@ -18,7 +19,11 @@ pub(crate) const KIND: &str = "audit";
 
 /// Keeps changes. Those that come together are written together.
 #[derive(Clone)]
-pub(crate) struct Auditor(mpsc::Sender<Keeping>);
+pub(crate) struct Auditor {
+    changes: mpsc::Sender<Keeping>,
+    /// How many there were.
+    count: Arc<AtomicU32>,
+}
 
 /// A change that is to be kept, and who waits until it is.
 type Keeping = (Kept, Option<oneshot::Sender<()>>);
@@ -49,13 +54,19 @@ impl Auditor {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
         let (sender, changes) = mpsc::channel(AUDIT_WAITING_MAX);
         tokio::spawn(keep_all(engine, changes));
-        Self(sender)
+        Self { changes: sender, count: Arc::default() }
+    }
+
+    /// What a change is called: by its time, and within a millisecond by when it came, so that the audit is in order.
+    fn name(&self, drawn: u128) -> String {
+        let (time, count) = (drawn >> 80, self.count.fetch_add(1, Ordering::Relaxed));
+        format!("{time:012x}{count:08x}{:012x}", drawn & 0xffff_ffff_ffff)
     }
 
     /// Keeps what was asked and answered. A store that cannot be written has failed the change itself, or says so in the log:
     /// what was done is done.
     pub(crate) async fn keep(&self, engine: &Engine, who: &Principal, route: &Route, path: &str, told: Told) {
-        let id = format!("{:032x}", engine.new_request().0);
+        let id = self.name(engine.new_request().0);
         let change = Change {
             id: id.clone(),
             at: Instant(engine.now()),
@@ -70,11 +81,11 @@ impl Auditor {
         let kept = Kept { kind: KIND.into(), id, body };
         // What programs start and signal is durable in the runs themselves: they do not wait for a second commit.
         if matches!(route.scope, Some(Scope::Start | Scope::Signal)) {
-            let _ = self.0.send((kept, None)).await;
+            let _ = self.changes.send((kept, None)).await;
             return;
         }
         let (reply, told) = oneshot::channel();
-        if self.0.send((kept, Some(reply))).await.is_ok() {
+        if self.changes.send((kept, Some(reply))).await.is_ok() {
             // Whoever keeps it is gone only with the server.
             let _ = told.await;
         }

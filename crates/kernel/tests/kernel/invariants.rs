@@ -103,10 +103,7 @@ fn a_run_that_contradicts_itself_is_found() {
         broken(executing(), |run| run.cursors[0].phase = Phase::Finished { result: payload("1") }),
         broken(executing(), |run| run.end = end()),
         broken(awaiting(), |run| run.tokens = 0),
-        broken(awaiting(), |run| {
-            run.signals = 1;
-            run.inbox = vec![signal(1, "go")];
-        }),
+        broken(awaiting(), |run| (run.signals, run.inbox) = (1, vec![signal(1, "go")])),
         broken(awaiting(), |run| {
             wait(run).kind = WaitKind::Timer;
             wait(run).until = None;
