@@ -404,14 +404,16 @@ fn a_child_that_is_cold_is_not_begun_twice() {
 #[test]
 fn patience_runs_on_while_workers_join() {
     let mut world = world(1);
-    for flow in ["gone", "lost"] {
-        world.start(StartSpec::new(flow, payload("{}")));
-    }
-    let before = world.shards[0].next_wake();
-    assert!(before.is_some());
+    let runs = ["gone", "lost"].map(|flow| {
+        world.tick(500);
+        world.start(StartSpec::new(flow, payload("{}")))
+    });
+    let ends = |world: &World| runs.map(|run| world.shards[0].surroundings(run, &world.throttle).dead_letter_at);
+    let before = ends(&world);
+    assert!(before[0].is_some() && before[0] < before[1], "{before:?}");
     world.tick(1_000);
     world.join(Hand::new("w2", &["flow"]));
-    assert_eq!(world.shards[0].next_wake(), before);
+    assert_eq!(ends(&world), before);
 }
 
 /// What a shard told the throttle it takes back when it leaves, and a throttle may forget all that executes.
@@ -539,4 +541,19 @@ fn a_child_is_looked_for_before_it_is_admitted_again() {
     let begun = |row: &&Row| row.run == child && row.rev == Rev(1);
     assert_eq!(world.disks[home].rows.iter().filter(begun).count(), 1);
     assert_eq!(show(&mut world, child).status(), Status::Done);
+}
+
+/// D36: a start whose id is older than the newest run that the store knows may have begun before: it is looked for first.
+#[test]
+fn a_start_that_may_have_begun_is_looked_for() {
+    for (newest, looked_for) in [(None, 0), (Some(1_000), 1)] {
+        let mut world = world(1);
+        let shard = &mut world.shards[0];
+        if let Some(ms) = newest {
+            shard.newest_run(RunId::new(BASE.after(ms), abide_kernel::Slot(1), 1));
+        }
+        let request = RequestId::new(BASE.after(500), 7);
+        shard.submit(BASE.after(2_000), Ticket(9), Command::Start { request, spec: Box::new(flow()) });
+        assert_eq!(shard.take_loads().len(), looked_for, "newest: {newest:?}");
+    }
 }

@@ -198,24 +198,39 @@ fn a_graph_stands_where_its_busiest_cursor_does() {
         step: step.into(),
         needs: needs.iter().map(|need| (*need).into()).collect(),
     };
-    let steps = vec![plan("a", &[]), plan("b", &[]), plan("c", &["a", "b"])];
-    let run = world.start(StartSpec { steps, ..flow() });
+    let run = world.start(StartSpec { steps: vec![plan("a", &[]), plan("b", &[]), plan("c", &["a"])], ..flow() });
     let mut state = world.folded(run).expect("a run");
     assert_eq!([0, 1, 2].map(|cursor: usize| state.needs_met(&state.cursors[cursor])), [true, true, false]);
     let sleeps = after(Outcome::Sleep { until: Moment::In(50), then: None, state: payload("1") }, Vec::new());
     let (sleeping, signal) = (sleeps.cursors[0].phase.clone(), awaiting().cursors[0].phase.clone());
-    let finished = Phase::Finished { result: payload("1") };
-    let planned = Phase::Planned { visible_at: None };
-    for (phases, status, met) in [
-        ([sleeping.clone(), signal.clone(), planned.clone()], Status::Sleeping, false),
-        ([signal, sleeping.clone(), planned.clone()], Status::AwaitingSignal, false),
-        ([finished.clone(), sleeping, planned.clone()], Status::Sleeping, false),
-        ([finished.clone(), finished, planned], Status::Runnable, true),
+    let (finished, planned) = (Phase::Finished { result: payload("1") }, Phase::Planned { visible_at: None });
+    for (a, b, status, met) in [
+        (&sleeping, &signal, Status::Sleeping, false),
+        (&signal, &sleeping, Status::AwaitingSignal, false),
+        (&sleeping, &finished, Status::Sleeping, false),
+        (&sleeping, &planned, Status::Runnable, false),
+        (&finished, &sleeping, Status::Runnable, true),
     ] {
-        for (cursor, phase) in state.cursors.iter_mut().zip(phases) {
-            cursor.phase = phase;
+        for (cursor, phase) in state.cursors.iter_mut().zip([a, b, &planned]) {
+            cursor.phase = phase.clone();
         }
         assert_eq!((state.status(), state.needs_met(&state.cursors[2])), (status, met));
+    }
+}
+
+/// A run that waits for its ledger stands where a person would look first: at a question, else at what it waited for first.
+#[test]
+fn a_ledger_stands_where_a_person_would_look() {
+    let signal = || Wanted::Signal { name: "go".into(), deadline: None };
+    let (timer, child) = (|| Wanted::Timer(Moment::In(50)), || Wanted::Child(Box::new(flow())));
+    let asks = || Wanted::Manual(Box::new(Asking::new(ManualKind::Pause)));
+    for (waits, status) in [
+        ([timer(), signal(), child()], Status::AwaitingSignal),
+        ([timer(), child(), signal()], Status::AwaitingChildren),
+        ([signal(), asks(), child()], Status::AwaitingDecision),
+    ] {
+        let entries = waits.into_iter().zip(1..).map(|(what, op)| intend(op, what)).collect();
+        assert_eq!(after(Outcome::Suspend { seen: 0 }, entries).status(), status);
     }
 }
 

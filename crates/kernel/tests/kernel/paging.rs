@@ -198,7 +198,7 @@ fn a_backlog_is_not_read_by_its_deadlines() {
 fn a_line_is_cut_between_runs() {
     let mut world = world();
     let plan = |step: &str| PlannedStep { step: step.into(), needs: Vec::new() };
-    let graph = || StartSpec { steps: vec![plan("a"), plan("b")], ..flow() };
+    let graph = || StartSpec { steps: vec![plan("a"), plan("b"), plan("c")], ..flow() };
     for _ in 0..9 {
         world.start(graph());
     }
@@ -211,7 +211,7 @@ fn a_line_is_cut_between_runs() {
             more => claimed += more,
         }
     }
-    assert_eq!(claimed, 18);
+    assert_eq!(claimed, 27);
 }
 
 /// GD-37: whoever overtakes in the line of a key takes the place of the one before, and both never execute at once.
