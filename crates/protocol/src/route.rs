@@ -25,6 +25,8 @@ pub enum Operation {
     RunUpdate,
     RunCancel,
     RunResume,
+    RunCompact,
+    RunPurge,
     EffectList,
     EffectResolve,
     ApprovalList,

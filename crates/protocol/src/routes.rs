@@ -181,6 +181,14 @@ fn asks() -> Vec<Route> {
             .answers::<Recorded>()
             .idempotent()
             .problems(PERSON),
+        Route::within(Do::RunCompact, Post, "/runs/{run}/compact", Scope::Admin)
+            .says("Let a run's journal begin anew with the run as it stands; what was before goes for good")
+            .answers::<Recorded>()
+            .problems(&["not_found", "busy", "corrupt"]),
+        Route::within(Do::RunPurge, Post, "/runs/{run}/purge", Scope::Admin)
+            .says("Remove the record of a run that has ended, for good")
+            .answers::<Recorded>()
+            .problems(&["not_found", "run_open", "busy", "corrupt"]),
     ]
 }
 

@@ -261,20 +261,14 @@ impl Source for Server {
     }
 
     fn tell(&mut self, run: RunId, command: Command) -> Result<Answer, Failure> {
-        match &command {
-            Command::Compact { .. } | Command::Purge { .. } => {
-                let what = format!("{} does not do that for others: what it drops is gone for good", self.url);
-                return Err(Failure::usage("needs_store", what)
-                    .hint("stop the server, and give the store: abide --store sqlite:abide.db run …"));
+        // The path of a resume names the run alone.
+        if let Command::Decide { deciding, .. } = &command
+            && deciding.choice == Choice::Resume
+        {
+            let current = self.show(run)?.boundary().map(|manual| manual.asked.op);
+            if current != Some(deciding.op) {
+                return Err(Refusal::StaleBoundary { op: deciding.op, current }.into());
             }
-            // The path of a resume names the run alone.
-            Command::Decide { deciding, .. } if deciding.choice == Choice::Resume => {
-                let current = self.show(run)?.boundary().map(|manual| manual.asked.op);
-                if current != Some(deciding.op) {
-                    return Err(Refusal::StaleBoundary { op: deciding.op, current }.into());
-                }
-            }
-            _ => {}
         }
         self.wait(self.http.command(command, Clock::system().now()))
     }

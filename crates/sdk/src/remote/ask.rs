@@ -96,6 +96,8 @@ impl Http {
                 };
                 self.recorded(&path(run, "/effects/resolve"), &body, resolving.request).await
             }
+            Command::Compact { run } => self.settled(&path(run, "/compact")).await,
+            Command::Purge { run } => self.settled(&path(run, "/purge")).await,
             Command::Requeue { run } => self.settled(&format!("/dead-letters/{run}/requeue")).await,
             Command::Discard { run } => self.settled(&format!("/dead-letters/{run}/discard")).await,
             _ => Err(not_here()),
@@ -107,7 +109,7 @@ impl Http {
         Ok(Answer::Recorded { rev: Rev(rev), duplicate })
     }
 
-    /// Settles a dead letter. It is sent once: the answer to a second would not be the answer to the first.
+    /// Settles a dead letter, or drops what was. It is sent once: the answer to a second would not be the answer to the first.
     async fn settled(&self, path: &str) -> Result<Answer, ClientError> {
         let Recorded { rev, duplicate } = self.once(&Ask::verb(path)).await?;
         Ok(Answer::Recorded { rev: Rev(rev), duplicate })

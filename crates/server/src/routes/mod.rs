@@ -47,6 +47,8 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::RunUpdate => update::ask(call).await,
         Do::RunCancel => cancel::cancel(call).await,
         Do::RunResume => people::resume(call).await,
+        Do::RunCompact => run::compact(call).await,
+        Do::RunPurge => run::purge(call).await,
         Do::EffectList => effect::in_doubt(call).await,
         Do::EffectResolve => effect::resolve(call).await,
         Do::ApprovalList => people::approvals(call).await,

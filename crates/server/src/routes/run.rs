@@ -1,11 +1,13 @@
 //! Runs as they are seen.
 
+use abide_kernel::shard::Command;
 use abide_kernel::{Run, Status};
 use abide_protocol::{
     Error, Explanation, Instant, ProgressPage, Run as Shown, RunPage, RunRecord, RunSummary, latest_progress,
 };
 use abide_store::{Filter, Listed, Page};
 
+use super::cancel::recorded;
 use crate::answer::{Answered, Refused, json};
 use crate::call::{Call, bad_query, in_time};
 
@@ -110,6 +112,18 @@ fn shown(run: &Run) -> Shown {
         last_error: run.last_error.as_deref().map(Error::from),
         anomalies: run.anomalies.len(),
     }
+}
+
+/// The journal begins anew.
+pub(crate) async fn compact(call: Call) -> Answered {
+    let run = call.run().await?.id;
+    recorded(&call.ask(run.slot(), Command::Compact { run }).await?)
+}
+
+/// The record is removed.
+pub(crate) async fn purge(call: Call) -> Answered {
+    let run = call.run().await?.id;
+    recorded(&call.ask(run.slot(), Command::Purge { run }).await?)
 }
 
 pub(crate) async fn explain(call: Call) -> Answered {
