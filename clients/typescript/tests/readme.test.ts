@@ -66,7 +66,7 @@ describe("the README", () => {
       return process;
     };
     const said = (name: string) => readFileSync(join(place, name), "utf8");
-    start(place, "server", BINARY ?? "", "serve", "--no-auth", "--listen", "127.0.0.1:0");
+    start(place, "server", BINARY ?? "", "dev", "--listen", "127.0.0.1:0");
     const port = Number(await until(() => /http:\/\/127\.0\.0\.1:(\d+)/.exec(said("server"))?.[1]));
     const folder = project(t, port);
     const worker = start(folder, "worker", process.execPath, "shop.js");

@@ -7,6 +7,7 @@ mod failure;
 mod input;
 mod interrupt;
 mod keeper;
+mod nearby;
 mod options;
 mod owner;
 mod password;
@@ -18,6 +19,7 @@ mod telemetry;
 mod text;
 mod tls;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -135,7 +137,7 @@ fn main() -> ExitCode {
     let json = command.as_json().is_some_and(|json| json.json);
     let asked = flags.output.unwrap_or(if json { Format::Json } else { Format::Text });
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let settings = match Settings::resolve(&flags, &env) {
+    let settings = match Settings::resolve(&flags, &env, Path::new("")) {
         Ok(settings) => settings,
         Err(failure) => return report(Err(failure), asked),
     };

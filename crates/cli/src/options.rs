@@ -12,7 +12,7 @@ pub(crate) const STORE: &str = "sqlite:abide.db";
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Flags {
     /// Where the facts are kept, like sqlite:path/to/abide.db or postgres://user@host/database; else ABIDE_STORE, the
-    /// profile, DATABASE_URL, or sqlite:abide.db
+    /// profile, abide dev in this folder, DATABASE_URL, or sqlite:abide.db
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
@@ -52,6 +52,8 @@ pub(crate) struct Flags {
 pub(crate) struct Globals {
     /// The store, where no server is asked.
     pub(crate) store: String,
+    /// Whether somebody named the store for us; else it is what is there, or would be made.
+    pub(crate) store_named: bool,
     /// The server that is asked in place of a store.
     pub(crate) server: Option<Asked>,
     pub(crate) output: Format,

@@ -7,6 +7,7 @@ use abide_store::sqlite::SqliteReader;
 use abide_store::{Durability, PostgresUrl, Reader, StoreUrl, postgres, sqlite};
 
 use crate::failure::{Exit, Failure};
+use crate::nearby;
 use crate::options::Globals;
 
 /// A store by its URL.
@@ -45,6 +46,17 @@ impl At {
         }
     }
 
+    /// With what it promises.
+    pub(crate) fn described(&self) -> String {
+        match self {
+            Self::File { durability, .. } => {
+                let durability = if *durability == Durability::Full { "full" } else { "relaxed" };
+                format!("{} (sqlite, durability {durability})", self.shown())
+            }
+            Self::Database(_) => format!("{} (postgres)", self.shown()),
+        }
+    }
+
     pub(crate) fn exists(&self) -> Result<bool, Failure> {
         match self {
             Self::File { path, .. } => Ok(path.exists()),
@@ -70,7 +82,7 @@ impl At {
 impl Place {
     /// The store that is meant, for a verb that needs one.
     pub(crate) fn of(globals: &Globals) -> Result<Self, Failure> {
-        if let Some(asked) = &globals.server {
+        if let Some(asked) = globals.server.as_ref().filter(|asked| asked.from != nearby::FROM) {
             let what = format!("this works on a store, and {} names a server, {}", asked.from, asked.url);
             return Err(Failure::usage("needs_store", what)
                 .hint("give the store: --store sqlite:abide.db or --store postgres://user@host/database"));
@@ -81,6 +93,11 @@ impl Place {
     /// As it may be shown: without a password.
     pub(crate) fn shown(&self) -> String {
         self.at.shown()
+    }
+
+    /// With what it promises.
+    pub(crate) fn described(&self) -> String {
+        self.at.described()
     }
 
     /// The file, if it is one.

@@ -50,25 +50,6 @@ fn without_login_it_answers_this_machine_only() {
     assert_eq!(served.stop("-TERM"), Some(0));
 }
 
-/// A store of this folder, without a token, for a first try; the next one goes on with it.
-#[test]
-fn the_first_five_minutes_need_nothing() {
-    let shop = Shop::new();
-    let open = shop.abide(&["dev", "--listen", "0.0.0.0:0"]);
-    assert!(open.code == 2 && open.err.contains("open_to_all"), "{open:?}");
-    let store = shop.dir().join(".abide/abide.db");
-    assert!(!store.exists(), "nothing is left behind");
-    let runs = "/v1/namespaces/default/runs";
-    let served = Served::by(&shop, "dev", &[]);
-    assert_eq!(served.ask("POST", runs, "", r#"{"workflow":"greet","key":"one"}"#).0, 201);
-    assert_eq!(served.stop("-INT"), Some(0));
-    assert!(store.exists());
-    let served = Served::by(&shop, "dev", &[]);
-    let (_, listed) = served.ask("GET", &format!("{runs}?key=one"), "", "");
-    assert!(listed.contains("run_"), "{listed}");
-    assert_eq!(served.stop("-TERM"), Some(0));
-}
-
 #[test]
 fn a_token_that_makes_no_sense_is_refused_before_anything_is_made() {
     let shop = Shop::new();

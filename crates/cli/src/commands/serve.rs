@@ -1,7 +1,9 @@
 //! `abide serve`: the store over HTTP, until it is told to stop. It executes nothing itself: workers ask it for attempts.
 //! Of a database it is one of the nodes, and serves its share of the shards.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +13,11 @@ use clap::Args;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::dev::{Example, Trial};
 use crate::descriptors;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::duration;
+use crate::nearby::Nearby;
 use crate::options::{AsJson, Globals};
 use crate::owner::Stay;
 use crate::place::Place;
@@ -61,16 +65,16 @@ pub(crate) struct Serve {
     certificate: Certificate,
     #[command(flatten)]
     telemetry: Telemetry,
-    /// Whether it says what to try next.
+    /// What it does for one who tries it out.
     #[arg(skip)]
-    guides: bool,
+    trial: Option<Trial>,
 }
 
 const DRAIN: &str = "10s";
 
 impl Serve {
-    /// One without login, that says what to try next.
-    pub(crate) fn for_trying(json: AsJson, listen: SocketAddr) -> Self {
+    /// One without login, for one who tries it out.
+    pub(super) fn for_trying(json: AsJson, listen: SocketAddr, trial: Trial) -> Self {
         Self {
             json,
             listen,
@@ -81,7 +85,7 @@ impl Serve {
             drain: Duration::from_secs(10),
             certificate: Certificate::default(),
             telemetry: Telemetry::default(),
-            guides: true,
+            trial: Some(trial),
         }
     }
 
@@ -130,10 +134,19 @@ impl Serve {
                 _ = terminate.recv() => {}
             }
         };
-        let server = Server::new(engine.clone());
-        let server = if self.no_auth { server.without_login() } else { server };
-        let server = tls.iter().fold(server, |server, tls| server.tls(tls.clone()));
-        let listening = server.listen(self.listen).await?;
+        let listening = self.listen(screen, engine, tls.as_ref()).await?;
+        let _note = match (&self.trial, place.file(), Nearby::find(Path::new(""))) {
+            (Some(_), Some(_), Some(other)) => {
+                screen.remark(&format!("other commands in this folder ask {}, unless --url names this one", other.url));
+                None
+            }
+            (Some(_), Some(store), None) => Some(Nearby::announce(Path::new(""), &listening.url(), store)?),
+            _ => None,
+        };
+        let example = match &self.trial {
+            Some(trial) if trial.example => Some(Example::begin(&listening.url()).await?),
+            _ => None,
+        };
         self.greet(screen, place, &listening)?;
         self.warn(screen, engine, &listening)?;
         loop {
@@ -143,9 +156,35 @@ impl Serve {
             }
         }
         screen.remark("stopping: what was asked is answered first; once more stops at once");
+        let end = async {
+            if let Some(example) = &example {
+                example.end(self.drain).await;
+            }
+            listening.stop(self.drain).await;
+        };
         tokio::select! {
-            () = listening.stop(self.drain) => Ok(Exit::Ok),
+            () = end => Ok(Exit::Ok),
             () = told() => Ok(Exit::Interrupted),
+        }
+    }
+
+    /// Listens where it should, or, for one who tries it out, at the next port that is free.
+    async fn listen(&self, screen: &Screen, engine: &Arc<Engine>, tls: Option<&Tls>) -> Result<Listening, ServeError> {
+        let mut address = self.listen;
+        let last = address.port().saturating_add(self.trial.as_ref().map_or(0, |trial| trial.ports.saturating_sub(1)));
+        loop {
+            let server = Server::new(engine.clone());
+            let server = if self.no_auth { server.without_login() } else { server };
+            let server = tls.into_iter().fold(server, |server, tls| server.tls(tls.clone()));
+            match server.listen(address).await {
+                Err(ServeError::Address { source, .. })
+                    if source.kind() == ErrorKind::AddrInUse && address.port() < last =>
+                {
+                    screen.remark(&format!("port {} is taken by another process: trying the next", address.port()));
+                    address.set_port(address.port() + 1);
+                }
+                listening => return listening,
+            }
         }
     }
 
@@ -154,18 +193,14 @@ impl Serve {
         if !screen.is_text() {
             return screen.document(&json!({"url": url, "store": place.shown(), "login": !self.no_auth}));
         }
+        if let Some(trial) = &self.trial {
+            screen.line(&format!("ready in {:.1} s", trial.begun.elapsed().as_secs_f64()))?;
+        }
         screen.line(&format!("api      {url}/v1"))?;
         screen.line(&format!("openapi  {url}/v1/openapi.json"))?;
-        screen.line(&format!("store    {}", place.shown()))?;
-        if self.guides {
-            let body = r#"'{"workflow":"hello","input":"Ada"}'"#;
-            screen.line(&format!(
-                "try      curl -H 'Content-Type: application/json' -d {body} {url}/v1/namespaces/default/runs"
-            ))?;
-            let shown = place.shown();
-            let scheme = if shown.contains("://") { "" } else { "sqlite:" };
-            screen.line(&format!("         abide --store {scheme}{shown} run list"))?;
-            screen.line("workers  docs/workers.md, docs/python.md")?;
+        screen.line(&format!("store    {}", place.described()))?;
+        if let Some(trial) = &self.trial {
+            trial.guide(place, &url).iter().try_for_each(|line| screen.line(line))?;
         }
         Ok(())
     }
@@ -173,7 +208,7 @@ impl Serve {
     /// What whoever started it should know.
     fn warn(&self, screen: &Screen, engine: &Engine, listening: &Listening) -> Result<(), Failure> {
         if self.no_auth {
-            screen.remark("anybody at this machine may do anything: --no-auth");
+            screen.remark("anybody at this machine may do anything, without a token");
         } else if tokio::task::block_in_place(|| engine.tokens())?.is_empty() {
             screen.remark("the store has no token yet, so nobody can ask anything: stop, and abide token create");
         }

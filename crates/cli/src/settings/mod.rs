@@ -4,11 +4,12 @@
 mod file;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
 use crate::failure::Failure;
+use crate::nearby::{self, Nearby};
 use crate::options::{Asked, Colour, Flags, Format, Globals, STORE, Secret, TimeStyle};
 use file::Profile;
 
@@ -55,8 +56,8 @@ impl Layer {
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Settings {
-    /// Hears everybody.
-    pub(crate) fn resolve(flags: &Flags, env: Environment<'_>) -> Result<Self, Failure> {
+    /// Hears everybody, in a folder.
+    pub(crate) fn resolve(flags: &Flags, env: Environment<'_>, folder: &Path) -> Result<Self, Failure> {
         let named = flags.profile.clone().map(|name| Said { value: name, from: "--profile".into() });
         let by_flag = named.is_some();
         let named = named.or_else(|| variable(env, "ABIDE_PROFILE"));
@@ -67,15 +68,21 @@ impl Settings {
         let at = if by_flag { 1 } else { 2 };
         layers.push(of_environment(env));
         layers.insert(at, told);
+        // From here on it is what is there, and nobody named it for us.
+        let named = layers.len();
+        layers.push(of_nearby(folder));
         layers.push(of_others(env));
+        layers.push(of_kept(folder));
         let (target, layer) = target(&layers)?;
-        let token = token(&layers, layer, at)?;
+        let token = if layer == named { None } else { token(&layers, layer, at)? };
         let first = |key: &str| layers.iter().find_map(|layer| layer.get(key)).cloned();
         let globals = Globals {
             store: match &target {
                 Some(Target::Store(said)) => said.value.clone(),
+                Some(Target::Server(_)) if layer == named => layers[named].0["beside"].value.clone(),
                 _ => STORE.into(),
             },
+            store_named: layer < named && matches!(target, Some(Target::Store(_))),
             server: match &target {
                 Some(Target::Server(said)) => {
                     check_url(said)?;
@@ -254,12 +261,39 @@ fn of_others(env: Environment<'_>) -> Layer {
     layer
 }
 
+/// The server that runs in the folder; it needs no token, and is sent none. Its store can be looked at beside it.
+fn of_nearby(folder: &Path) -> Layer {
+    let mut layer = Layer::default();
+    if let Some(there) = Nearby::find(folder) {
+        layer.say("url", Some(there.url), nearby::FROM);
+        layer.say("beside", Some(format!("sqlite:{}", there.store.display())), nearby::FROM);
+    }
+    layer
+}
+
+/// The store that it kept, where there is none of the usual name.
+fn of_kept(folder: &Path) -> Layer {
+    let (kept, usual) = (nearby::kept(folder), folder.join("abide.db"));
+    let mut layer = Layer::default();
+    let url = (kept.exists() && !usual.exists()).then(|| format!("sqlite:{}", kept.display()));
+    layer.say("store", url, nearby::FROM);
+    layer
+}
+
 #[cfg(test)]
 mod tests {
+    use abide_store::Durability;
+    use abide_store::sqlite::SqliteStore;
+
     use super::*;
 
     fn resolved(flags: &Flags, env: &[(&str, &str)]) -> Result<Settings, Failure> {
-        Settings::resolve(flags, &|name| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+        resolved_in(Path::new("nowhere"), flags, env)
+    }
+
+    fn resolved_in(folder: &Path, flags: &Flags, env: &[(&str, &str)]) -> Result<Settings, Failure> {
+        let env = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        Settings::resolve(flags, &env, folder)
     }
 
     fn folder(text: &str) -> (tempfile::TempDir, String) {
@@ -307,6 +341,38 @@ mod tests {
         assert!(matches!(token(&Flags::default(), &env), Some(Secret::File(path)) if path.is_absolute()));
         let flags = Flags { url: Some("http://evil:1".into()), ..Flags::default() };
         assert!(token(&flags, &env).is_none());
+    }
+
+    /// A server that runs in the folder is meant there unless somebody names another, and only as long as it runs. It is sent no
+    /// token: the folder may be somebody else's.
+    #[test]
+    fn the_server_of_a_folder_is_meant_in_it() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let none = Flags::default();
+        let env = [("ABIDE_TOKEN", "abide_secret"), ("DATABASE_URL", "postgres://h/d")];
+        let kept = nearby::kept(folder.path());
+        std::fs::create_dir_all(kept.parent().unwrap()).unwrap();
+        let store = SqliteStore::open(&kept, Durability::Relaxed, 1, "dev").unwrap();
+        let url = "http://127.0.0.1:1";
+        let note = Nearby::announce(folder.path(), url, Path::new(".abide/abide.db")).unwrap();
+        let settings = resolved_in(folder.path(), &none, &env).unwrap();
+        let asked = settings.globals.server.unwrap();
+        assert!(asked.url == url && asked.from == nearby::FROM && asked.token.is_none(), "{asked:?}");
+        assert!(settings.globals.store.ends_with("abide.db") && !settings.globals.store_named);
+        let flags = Flags { store: Some("sqlite:abide.db".into()), ..Flags::default() };
+        let settings = resolved_in(folder.path(), &flags, &env).unwrap().globals;
+        assert!(settings.server.is_none() && settings.store == STORE && settings.store_named);
+        // One that was killed leaves its note.
+        drop(store);
+        let settings = resolved_in(folder.path(), &none, &[]).unwrap().globals;
+        assert!(settings.server.is_none() && settings.store == format!("sqlite:{}", kept.display()), "{settings:?}");
+        drop(note);
+        std::fs::write(folder.path().join("abide.db"), "").unwrap();
+        assert_eq!(resolved_in(folder.path(), &none, &[]).unwrap().globals.store, STORE);
+        // Nobody is led to another machine.
+        let _store = SqliteStore::open(&kept, Durability::Relaxed, 1, "dev").unwrap();
+        let _note = Nearby::announce(folder.path(), "http://192.0.2.1:80", Path::new(".abide/abide.db")).unwrap();
+        assert!(resolved_in(folder.path(), &none, &[]).unwrap().globals.server.is_none());
     }
 
     #[test]

@@ -20,13 +20,13 @@ impl Served {
     }
 
     pub fn by(shop: &Shop, verb: &str, more: &[&str]) -> Self {
-        let child = shop
-            .command()
-            .args([verb, "--json", "--listen", "127.0.0.1:0"])
-            .args(more)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the binary runs");
+        Self::where_it_likes(shop, verb, &[&["--listen", "127.0.0.1:0"], more].concat())
+    }
+
+    /// One that is not told where to listen.
+    pub fn where_it_likes(shop: &Shop, verb: &str, more: &[&str]) -> Self {
+        let mut command = shop.command();
+        let child = command.args([verb, "--json"]).args(more).stdout(Stdio::piped()).spawn().expect("the binary runs");
         let mut served = Self { child, address: String::new() };
         // The document ends where its braces do.
         let mut text = String::new();

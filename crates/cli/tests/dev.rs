@@ -1,0 +1,92 @@
+//! `abide dev`, and the other verbs in its folder.
+
+mod shop;
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use shop::Shop;
+use shop::served::Served;
+
+const GREET: [&str; 6] = ["run", "start", "greet", "--input", r#"{"name":"Ada"}"#, "--follow"];
+
+/// A store of this folder, without a token, for a first try; the next one goes on with it.
+#[test]
+fn the_first_five_minutes_need_nothing() {
+    let shop = Shop::new();
+    let open = shop.abide(&["dev", "--listen", "0.0.0.0:0"]);
+    assert!(open.code == 2 && open.err.contains("open_to_all"), "{open:?}");
+    assert!(!shop.dir().join(".abide").exists(), "nothing is left behind");
+    let served = Served::by(&shop, "dev", &[]);
+    let greeted = shop.abide(&GREET).ok();
+    assert!(greeted.out.contains("hello Ada, and goodbye Ada"), "{greeted:?}");
+    let shown = shop.abide(&["config", "show"]).ok();
+    assert!(shown.out.contains(&served.url()) && shown.out.contains("abide dev in this folder"), "{shown:?}");
+    assert_eq!(served.stop("-INT"), Some(0));
+
+    // What was kept is there without it, and with the next one.
+    let runs = shop.abide(&["run", "list", "--json"]).ok().json();
+    assert_eq!(runs["runs"][0]["workflow"], "greet", "{runs}");
+    let served = Served::by(&shop, "dev", &["--no-example"]);
+    assert_eq!(shop.abide(&["run", "list", "--json"]).ok().json()["runs"].as_array().map(Vec::len), Some(1));
+    let explained = shop.abide(&["run", "start", "greet", "--json"]).ok().json();
+    let run = explained["run"].as_str().expect("a run");
+    assert!(shop.abide(&["run", "explain", run]).ok().out.contains("no live worker"), "the example is left out");
+    let again = shop.abide(&["dev"]);
+    assert!(again.code == 2 && again.err.contains(&served.url()) && again.err.contains("store_in_use"), "{again:?}");
+    // What needs a store is told of the one that is there.
+    assert_eq!(shop.abide(&["store", "stats", "--json"]).ok().json()["runs"]["done"], 1);
+    assert_eq!(served.stop("-TERM"), Some(0));
+    assert!(!shop.path().exists(), "no other store was made");
+}
+
+/// One that is killed leaves a note of where it was; nobody believes it.
+#[test]
+fn a_server_that_was_killed_is_not_asked() {
+    let shop = Shop::new();
+    let served = Served::by(&shop, "dev", &["--no-example"]);
+    let run = shop.abide(&["run", "start", "greet", "--json"]).ok().json();
+    served.stop("-KILL");
+    assert!(shop.dir().join(".abide/dev.json").exists());
+    let runs = shop.abide(&["run", "list", "--json"]).ok().json();
+    assert_eq!(runs["runs"][0]["run"], run["run"]);
+    let served = Served::by(&shop, "dev", &[]);
+    assert_eq!(shop.abide(&["run", "list", "--json"]).ok().json()["runs"][0]["run"], run["run"]);
+    assert_eq!(served.stop("-INT"), Some(0));
+}
+
+#[test]
+fn what_is_ephemeral_leaves_nothing() {
+    let shop = Shop::new();
+    let refused = shop.abide(&["--store", "sqlite:abide.db", "dev", "--ephemeral"]);
+    assert!(refused.code == 2 && refused.err.contains("two_places"), "{refused:?}");
+    let served = Served::by(&shop, "dev", &["--ephemeral"]);
+    shop.abide(&GREET).ok();
+    assert_eq!(served.stop("-INT"), Some(0));
+    assert_eq!(std::fs::read_dir(shop.dir()).expect("a folder").count(), 0, "the folder is as it was");
+}
+
+/// The store that is named is the one that is served, also by the name that it would have anyway.
+#[test]
+fn a_store_that_is_named_is_served() {
+    let shop = Shop::new();
+    let served = Served::by(&shop, "dev", &["--store", "sqlite:abide.db"]);
+    assert!(shop.path().exists() && !shop.dir().join(".abide/abide.db").exists());
+    shop.abide(&GREET).ok();
+    assert_eq!(served.stop("-INT"), Some(0));
+    assert_eq!(shop.abide(&["run", "list", "--json"]).ok().json()["runs"].as_array().map(Vec::len), Some(1));
+}
+
+/// Where the usual port is taken the next one is; whoever asks for one gets that or nothing.
+#[test]
+fn a_port_that_is_taken_is_passed_over() {
+    let shop = Shop::new();
+    // It may be taken already, by somebody else.
+    let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 7411));
+    let served = Served::where_it_likes(&shop, "dev", &[]);
+    assert!(!served.url().ends_with(":7411"), "{}", served.url());
+    let greeted = shop.abide(&GREET).ok();
+    assert!(greeted.out.contains("hello Ada"), "{greeted:?}");
+    let asked = shop.abide(&["dev", "--ephemeral", "--listen", served.url().trim_start_matches("http://")]);
+    assert!(asked.code == 2 && asked.err.contains("nobody can listen at"), "{asked:?}");
+    assert_eq!(served.stop("-INT"), Some(0));
+}
