@@ -17,7 +17,6 @@ pub(crate) fn perform(root: &Path, most: Option<usize>) -> Result<()> {
     let patches = patches(root)?;
     let scratch = root.join("target/known-bugs");
     let (tree, target) = (scratch.join("tree"), scratch.join("target"));
-    lend(root, &target)?;
     let mut found = serde_json::Map::new();
     let mut missed = Vec::new();
     for patch in patches.iter().take(most.unwrap_or(usize::MAX)) {
@@ -78,35 +77,6 @@ fn copy_part(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Lends the copy what was built for the simulator itself and is not ours, so that it need not be built again.
-fn lend(root: &Path, target: &Path) -> Result<()> {
-    let built = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("release");
-    for part in ["deps", "build", ".fingerprint"] {
-        let (from, to) = (built.join(part), target.join("release").join(part));
-        if from.is_dir() && !to.exists() {
-            lend_part(&from, &to)?;
-        }
-    }
-    Ok(())
-}
-
-/// Everything keeps its age: cargo goes by that.
-fn lend_part(from: &Path, to: &Path) -> Result<()> {
-    if from.is_dir() {
-        std::fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
-        for entry in std::fs::read_dir(from)? {
-            let entry = entry?;
-            if !entry.file_name().to_string_lossy().contains("abide") {
-                lend_part(&entry.path(), &to.join(entry.file_name()))?;
-            }
-        }
-        return Ok(());
-    }
-    std::fs::copy(from, to).with_context(|| format!("copying {}", from.display()))?;
-    let age = std::fs::metadata(from)?.modified()?;
-    std::fs::File::options().write(true).open(to)?.set_modified(age).context("giving a copy its age")
-}
-
 /// The first seed that fails, if one does.
 fn look_for(tree: &Path, target: &Path) -> Result<Option<u64>> {
     let output = Command::new(cargo_path())
@@ -114,6 +84,12 @@ fn look_for(tree: &Path, target: &Path) -> Result<Option<u64>> {
         .current_dir(tree)
         // Of its own: cargo would take what is built from the copy for what is built from the tree.
         .env("CARGO_TARGET_DIR", target)
+        // Built anew for every bug and run for a moment: what is built quickly is better here than what runs quickly.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+        .env("RUSTFLAGS", "--cap-lints=allow")
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("starting the simulator")?;
