@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use abide::{Client, Ctx, Engine, Machine, RunHandle, done, next};
 use abide_pg_testing::{FAST, Server};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A server that ends with the test.
 struct Served {
@@ -38,6 +38,26 @@ impl Served {
 
     fn client(&self) -> Client {
         Client::connect(&self.url).open().unwrap()
+    }
+
+    async fn ask(&self, path: &str) -> Value {
+        // It fails where it was done before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+        let answer = client.get(format!("{}{path}", self.url)).send().await.unwrap();
+        serde_json::from_str(&answer.text().await.unwrap()).unwrap()
+    }
+
+    fn tell(&self, signal: &str) {
+        let told = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(told.success());
+    }
+
+    /// Whether none of its threads runs any more.
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let mut states = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap());
+        states.all(|state| state.rsplit(')').next().unwrap().trim_start().starts_with('T'))
     }
 
     fn kill(mut self) {
@@ -83,10 +103,22 @@ async fn a_worker_of_one_server_serves_all() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let early = start(&two.client(), 20).await;
-    let worker = Engine::open(&one.url).node("hand").register(parcel()).start().await.unwrap();
+    let worker = Engine::open(&one.url).node("hand").lease(Duration::from_secs(2)).register(parcel());
+    let worker = worker.start().await.unwrap();
     all_end(early).await;
     all_end(start(&one.client(), 20).await).await;
     all_end(start(&two.client(), 20).await).await;
+    // Whoever is asked knows who works for all of them.
+    let workers = two.ask("/v1/namespaces/default/workers").await;
+    assert_eq!((&workers["workers"][0]["worker"], &workers["workers"][0]["node"]), (&json!("hand"), &json!("one")));
+    assert_eq!(workers["silent"], json!([]), "{workers}");
+    two.tell("-STOP");
+    while !two.is_stopped() {
+        tokio::task::yield_now().await;
+    }
+    let workers = one.ask("/v1/namespaces/default/workers").await;
+    two.tell("-CONT");
+    assert_eq!((&workers["workers"][0]["worker"], &workers["silent"]), (&json!("hand"), &json!(["two"])), "{workers}");
 
     let asked = database.psql("SELECT abide.start('parcel', '7')");
     let run = loop {

@@ -357,8 +357,11 @@ pub struct ReportAnswer {
 /// Workers that were here lately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Workers {
-    /// The workers.
+    /// The workers, of all nodes.
     pub workers: Vec<Worker>,
+    /// Nodes that did not say in time who works there.
+    #[serde(default)]
+    pub silent: Vec<String>,
 }
 
 /// A worker that was here lately.
@@ -370,6 +373,9 @@ pub struct Worker {
     pub queues: Vec<String>,
     /// The workflows that it can execute.
     pub workflows: Vec<Offered>,
+    /// The node that it asked.
+    #[serde(default)]
+    pub node: String,
     /// When it last asked for something.
     pub seen_at: Instant,
 }

@@ -163,7 +163,7 @@ pub(crate) struct Desk {
 }
 
 /// A worker that was here lately.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Lately {
     /// The namespace that it serves; all of them if there is none.
     pub namespace: Option<Str>,
@@ -212,6 +212,13 @@ impl Desk {
     pub(crate) fn newest(&self, namespace: &Str, workflow: &Str) -> Option<u32> {
         let theirs = self.services(namespace).into_iter().flat_map(|(_, definitions)| definitions);
         theirs.filter(|known| known.workflow == *workflow).map(|known| known.version).max()
+    }
+
+    /// Who was here lately for a namespace, by name.
+    pub(crate) fn lately_of(&self, now: Timestamp, namespace: &Str) -> Vec<Lately> {
+        let mut here = self.lately(now);
+        here.retain(|lately| lately.namespace.as_ref() == Some(namespace));
+        here
     }
 
     /// Who was here lately, by name.

@@ -35,6 +35,7 @@ mod recovery;
 mod remote;
 mod rest;
 mod ring;
+mod roster;
 mod snapshot;
 mod steps;
 mod tail;
@@ -61,6 +62,7 @@ pub use program::{Attempt, AttemptLink, Carrying, Courier, Life, Notifier, Progr
 pub use queues::{QueueRule, SeenQueue};
 pub use remote::{Claiming, Work};
 pub use rest::Rest;
+pub use roster::Roster;
 pub use snapshot::Snapshot;
 pub use tail::{Cursor, Following, Happened, RunMoves, Taken};
 pub use telemetry::{EndedSpan, Histogram, Meter, SpanOf, Tracer};

@@ -9,7 +9,7 @@ use abide_store::Member;
 use serde::{Deserialize, Serialize};
 
 use crate::core::{Core, Waiter};
-use crate::desk::Kind;
+use crate::desk::{Kind, Lately};
 use crate::dispatch::tell;
 use crate::driver::{Engine, Shared};
 use crate::ring::reads;
@@ -119,6 +119,20 @@ pub enum Letter {
         /// The run.
         run: RunId,
     },
+    /// Who works for a namespace at your desk?
+    WhoWorks {
+        /// The question's number.
+        id: u64,
+        /// The namespace.
+        namespace: Str,
+    },
+    /// They do.
+    Workers {
+        /// The question's number.
+        id: u64,
+        /// Who was here lately.
+        workers: Vec<Lately>,
+    },
     /// An attempt of yours is told what became of an entry of its ledger.
     Told {
         /// The attempt.
@@ -173,6 +187,8 @@ impl Shared {
             Letter::Work(kind) => core.is_asked(now, from, &kind),
             Letter::Seat { seat, kind, by, most } => core.seat(now, from, seat, *kind, *by, most),
             Letter::Handed { seat, attempts } => core.attempts_came(now, seat, attempts),
+            Letter::WhoWorks { id, namespace } => core.answer_roll_call(now, from, id, &namespace),
+            Letter::Workers { id, workers } => core.roll_call_answered(from, id, workers),
             Letter::Told { claim, id, op } => {
                 if let Some(executing) = core.executing.get(&claim) {
                     executing.news.tell(id, *op);

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::admission::Unanswered;
 use crate::core::Core;
-use crate::desk::{Handed, Lately, Offer, Reply};
+use crate::desk::{Handed, Offer, Reply};
 use crate::driver::{Engine, Shared};
 use crate::link::Letter;
 
@@ -135,13 +135,6 @@ impl Engine {
         let mut core = self.shared.core.lock();
         let home = core.map.home(run.slot());
         core.at(home)?.run(run).map(|run| run.started.spec.namespace == *namespace)
-    }
-
-    /// The workers outside of this process that were here lately.
-    #[must_use]
-    pub fn workers(&self) -> Vec<Lately> {
-        let now = self.shared.now();
-        self.shared.core.lock().desk.lately(now)
     }
 }
 

@@ -9,6 +9,7 @@ use abide_store::{Living, Member, Membership};
 
 use crate::core::Waiter;
 use crate::link::{Letter, Link, Mail};
+use crate::roster::RollCalls;
 
 /// After how long a question is asked again, at first; it doubles from try to try.
 const ASK_AGAIN_MS: u64 = 250;
@@ -42,6 +43,7 @@ pub(crate) struct Ring {
     /// Shards here for which envelopes wait in the store, and who said so.
     pub(crate) mail: BTreeMap<ShardId, Vec<(Member, Mail)>>,
     pub(crate) peers: BTreeMap<Str, Peer>,
+    pub(crate) roll_calls: RollCalls,
 }
 
 /// A command for a shard that is served elsewhere, or by nobody yet.
@@ -133,6 +135,7 @@ impl Ring {
             next_retry: None,
             mail: BTreeMap::new(),
             peers: BTreeMap::new(),
+            roll_calls: RollCalls::default(),
         }
     }
 

@@ -132,8 +132,10 @@ async fn each_is_given_what_it_can_execute() {
     assert_eq!(given[0].claim.run, run);
     let shown = engine.show(run).await.unwrap();
     assert!(matches!(shown.cursors[0].phase, Phase::Claimed(_)));
-    let names: Vec<_> = engine.workers().into_iter().map(|worker| worker.namespace).collect();
-    assert_eq!(names, [Some("one".into()), Some("two".into())], "one entry for each worker");
+    for namespace in ["one", "two"] {
+        let roster = engine.roster(&namespace.into()).await;
+        assert!(roster.workers.len() == 1 && roster.silent.is_empty(), "one entry for each worker: {roster:?}");
+    }
     engine.stop(Duration::from_secs(5)).await;
     assert!(stranger.work().await.is_err());
 }

@@ -573,6 +573,11 @@ fn seen(witness: &Witness, letter: &Letter) {
         | Letter::Rules { .. }
         | Letter::Rows { .. } => {}
         // Nobody asks at a desk here.
-        Letter::Desk(_) | Letter::Work(_) | Letter::Seat { .. } | Letter::Handed { .. } => {}
+        Letter::Desk(_)
+        | Letter::Work(_)
+        | Letter::Seat { .. }
+        | Letter::Handed { .. }
+        | Letter::WhoWorks { .. }
+        | Letter::Workers { .. } => {}
     }
 }

@@ -9,7 +9,7 @@ use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, ManualKind, RequestId, Row, Run, RunId, StartSpec, Timestamp};
 use abide_protocol::{
     Boundary, CreateToken, CreatedToken, DeadAttempt, Explanation, Nodes, Queue, QueueHeld, QueueLimits, RunEffect,
-    Token, Worker,
+    Token, Workers,
 };
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
 
@@ -54,7 +54,7 @@ pub(crate) trait Source {
 
     fn change_queue(&mut self, queue: &str, change: QueueChange) -> Result<QueueHeld, Failure>;
 
-    fn workers(&mut self) -> Result<Vec<Worker>, Failure>;
+    fn workers(&mut self) -> Result<Workers, Failure>;
 
     fn nodes(&mut self) -> Result<Nodes, Failure>;
 

@@ -7,7 +7,7 @@ use abide_kernel::{Choice, LetterId, ManualKind, Refusal, RequestId, Row, Run, R
 use abide_protocol::limits::PAGE_MAX;
 use abide_protocol::{
     Boundary, BoundaryPage, CreateToken, CreatedToken, DeadAttempt, DeadLetterPage, EffectPage, Explanation, Nodes,
-    Problem, Queue, QueueHeld, Queues, RunEffect, Token, Tokens, Worker, Workers,
+    Problem, Queue, QueueHeld, Queues, RunEffect, Token, Tokens, Workers,
 };
 use abide_runtime::{Clock, new_request};
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
@@ -220,9 +220,8 @@ impl Source for Server {
         }
     }
 
-    fn workers(&mut self) -> Result<Vec<Worker>, Failure> {
-        let Workers { workers } = self.ask(Ask::get("/workers"))?;
-        Ok(workers)
+    fn workers(&mut self) -> Result<Workers, Failure> {
+        self.ask(Ask::get("/workers"))
     }
 
     fn nodes(&mut self) -> Result<Nodes, Failure> {

@@ -7,7 +7,7 @@ use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, Refusal, RequestId, Row, Run, RunId, Standing, StartSpec, Status, Str, Timestamp};
 use abide_protocol::{
     Boundary, CreateToken, CreatedToken, DeadAttempt, Effect, Explanation, Nodes, Queue, QueueHeld, RunEffect, Token,
-    Worker,
+    Workers,
 };
 use abide_runtime::{QueueRule, Snapshot, Wire};
 use abide_server::{mint, shown, shown_nodes, shown_queue, shown_rule};
@@ -204,7 +204,7 @@ impl Source for Stored {
         Ok(shown_rule(&rule))
     }
 
-    fn workers(&mut self) -> Result<Vec<Worker>, Failure> {
+    fn workers(&mut self) -> Result<Workers, Failure> {
         let what =
             format!("{} does not know who executes its runs: workers are known to the server they ask", self.shown());
         Err(Failure::usage("needs_server", what).hint("ask that server: abide --url http://127.0.0.1:7411 worker list"))

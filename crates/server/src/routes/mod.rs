@@ -68,7 +68,7 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::LetterDiscard => dead_letter::discard(call).await,
         Do::WorkerClaim => worker::claim(call).await,
         Do::WorkerReport => worker::report(call).await,
-        Do::WorkerList => worker::list(&call),
+        Do::WorkerList => worker::list(call).await,
         Do::EventList => tail::namespace(call).await,
         Do::QueueList => queue::list(call).await,
         Do::QueuePause => queue::pause(call).await,

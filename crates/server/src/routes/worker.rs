@@ -11,13 +11,13 @@ use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::progress::Progressing;
 use abide_kernel::transition::record;
-use abide_kernel::{ClaimId, Claimant, Fingerprint, Refusal, Slot, TokenHash, mix};
+use abide_kernel::{ClaimId, Claimant, Fingerprint, Refusal, Slot, Str, TokenHash, mix};
 use abide_protocol::limits::{CLAIMS_MAX, ENTRIES_ALL_MAX, ENTRIES_MAX, OFFERED_MAX, REPORTS_MAX};
 use abide_protocol::{
     Attempt, Backoff, ClaimWork, Claims, Entry, Offered, Problem, Recorded, Report, ReportAnswer, Reported, Reports,
     Retry, Say, Scope, Worker, Workers,
 };
-use abide_runtime::{Claiming, Offer, Work};
+use abide_runtime::{Claiming, Lately, Offer, Roster, Work};
 use sha2::{Digest, Sha256};
 
 use super::start::spec;
@@ -99,19 +99,18 @@ pub(crate) async fn report(call: Call) -> Answered {
     hand_out(work, |claims| json(&Reported { answers: told, claims }))
 }
 
-pub(crate) fn list(call: &Call) -> Answered {
-    let namespace = call.namespace();
-    let ours = call.engine.workers().into_iter().filter(|worker| worker.namespace.as_ref() == Some(&namespace));
-    let mut workers: Vec<Worker> = ours
-        .map(|worker| Worker {
-            worker: worker.name.to_string(),
-            queues: worker.queues.iter().map(ToString::to_string).collect(),
-            workflows: worker.definitions.iter().map(offered).collect(),
-            seen_at: worker.seen.into(),
-        })
-        .collect();
-    workers.sort_by(|one, other| one.worker.cmp(&other.worker));
-    json(&Workers { workers })
+pub(crate) async fn list(call: Call) -> Answered {
+    let Roster { workers, silent } = call.engine.roster(&call.namespace()).await;
+    let shown = |(node, worker): (Str, Lately)| Worker {
+        worker: worker.name.to_string(),
+        queues: worker.queues.iter().map(ToString::to_string).collect(),
+        workflows: worker.definitions.iter().map(offered).collect(),
+        node: node.to_string(),
+        seen_at: worker.seen.into(),
+    };
+    let mut workers: Vec<Worker> = workers.into_iter().map(shown).collect();
+    workers.sort_by(|one, other| (&one.worker, &one.node).cmp(&(&other.worker, &other.node)));
+    json(&Workers { workers, silent: silent.iter().map(ToString::to_string).collect() })
 }
 
 fn offered(definition: &Definition) -> Offered {

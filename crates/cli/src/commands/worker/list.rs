@@ -1,6 +1,6 @@
 //! `abide worker list`: who executes attempts for a server.
 
-use abide_protocol::Worker;
+use abide_protocol::{Worker, Workers};
 use clap::Args;
 
 use crate::failure::{Exit, Outcome};
@@ -21,7 +21,10 @@ pub(crate) struct List {}
 impl List {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
         let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
-        let workers = source.workers()?;
+        let Workers { workers, silent } = source.workers()?;
+        if !silent.is_empty() {
+            screen.notice(&format!("these nodes did not say in time who works there: {}", silent.join(", ")));
+        }
         if !screen.is_text() {
             screen.documents("workers", &workers)?;
             return Ok(Exit::Ok);
@@ -30,7 +33,7 @@ impl List {
             screen.remark("no worker was here lately");
         }
         let rows = workers.iter().map(|worker| row(&screen, worker)).collect();
-        screen.table(&["WORKER", "QUEUES", "WORKFLOWS", "SEEN"], rows)?;
+        screen.table(&["WORKER", "QUEUES", "WORKFLOWS", "NODE", "SEEN"], rows)?;
         Ok(Exit::Ok)
     }
 }
@@ -42,6 +45,7 @@ fn row(screen: &Screen, worker: &Worker) -> Vec<Cell> {
         Cell::toned(&worker.worker, Tone::Strong),
         Cell::new(worker.queues.join(",")),
         Cell::new(workflows.join(",")),
+        Cell::new(&worker.node),
         Cell::toned(screen.time(worker.seen_at.0), Tone::Faint),
     ]
 }
