@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::payload::present;
 use crate::{ErrorInfo, OpId, Payload, RunId, Status, Str};
 
 /// A child was asked for.
@@ -34,7 +35,7 @@ pub struct ChildStarted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<u16>,
     /// Anything the one who started it wants to keep.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub metadata: Option<Payload>,
 }
 
@@ -67,7 +68,7 @@ pub struct ChildEnded {
     /// Its last state.
     pub state: Payload,
     /// Its result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub result: Option<Payload>,
     /// Its error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,7 +116,7 @@ pub enum ChildEnd {
         /// Its last state.
         state: Payload,
         /// Its result.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
         result: Option<Payload>,
         /// Its error.
         #[serde(default, skip_serializing_if = "Option::is_none")]

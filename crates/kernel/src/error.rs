@@ -5,6 +5,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::ERROR_BYTES_MAX;
+use crate::payload::present;
 use crate::spec::{check_count, check_name, check_payload};
 use crate::{Payload, Refusal, Str};
 
@@ -18,7 +19,7 @@ pub struct ErrorInfo {
     /// Whether trying again may help.
     pub retryable: bool,
     /// Anything more the author wants to keep.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub details: Option<Payload>,
 }
 

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use crate::limits::{DELAY_MS_MAX, LEASE_MS_MIN};
 use crate::outcome::Consume;
+use crate::payload::present;
 use crate::run::{Run, Wait};
 use crate::spec::is_zero;
 use crate::{
@@ -422,7 +423,7 @@ pub struct Ended {
     /// How.
     pub status: Status,
     /// Its result, when the outcome in the same row does not tell it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub result: Option<Payload>,
     /// Its error, when the outcome in the same row does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

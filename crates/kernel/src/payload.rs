@@ -155,6 +155,11 @@ impl Serialize for Payload {
     }
 }
 
+/// Reads a payload that is there. Serde takes `null` for nothing, but a value that is null is a value.
+pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Payload>, D::Error> {
+    Payload::deserialize(deserializer).map(Some)
+}
+
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::<RawValue>::deserialize(deserializer).map(Self::from)

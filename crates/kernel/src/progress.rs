@@ -56,17 +56,42 @@ impl Progressed {
 
 /// Something that a step said of itself, and which step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Kept", into = "Kept")]
 pub struct Said {
     /// Which of the run's cursors.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub cursor: u16,
     /// Which visit.
     pub visit: u32,
     /// The step.
     pub step: Str,
     /// What.
-    #[serde(flatten)]
     pub event: ProgressEvent,
+}
+
+/// The same as it is written: in one level. Serde's own way to do so, `flatten`, cannot read a payload as it stands.
+#[derive(Clone, Serialize, Deserialize)]
+struct Kept {
+    #[serde(default, skip_serializing_if = "is_zero")]
+    cursor: u16,
+    visit: u32,
+    step: Str,
+    seq: u64,
+    name: Str,
+    value: Payload,
+    at: Timestamp,
+}
+
+impl From<Said> for Kept {
+    fn from(Said { cursor, visit, step, event }: Said) -> Self {
+        let ProgressEvent { seq, name, value, at } = event;
+        Self { cursor, visit, step, seq, name, value, at }
+    }
+}
+
+impl From<Kept> for Said {
+    fn from(Kept { cursor, visit, step, seq, name, value, at }: Kept) -> Self {
+        Self { cursor, visit, step, event: ProgressEvent { seq, name, value, at } }
+    }
 }
 
 /// How far the steps of a run have come, as far as they say.

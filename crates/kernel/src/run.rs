@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::outcome::{Consume, Join};
+use crate::payload::present;
 use crate::spec::is_zero;
 use crate::{
     Anomaly, Child, Claimant, ErrorInfo, Fact, Fingerprint, Manual, Op, OpId, OpKind, Outcome, Payload, RequestId, Rev,
@@ -50,7 +51,7 @@ pub struct Run {
     /// The user's state: what the next step is given. A function's is the input it began with.
     pub state: Payload,
     /// The state that a function published last, for those who look at the run from outside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub published: Option<Payload>,
     /// Where it stands in its steps: one cursor for a machine or function, several for a graph.
     pub cursors: SmallVec<[Cursor; 1]>,
@@ -112,7 +113,7 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub continuations: u32,
     /// Its result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub result: Option<Payload>,
     /// The last error of any step.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::envelope::{DeadEnvelope, Envelope};
+use crate::payload::present;
 use crate::transition::{
     child::StartingChild, complete::Completing, fail::Failing, manual, progress, record::Recording, resolve::Resolving,
     signal, start::StartAnswer, update,
@@ -347,6 +348,7 @@ pub struct Ending {
     /// Its terminal status.
     pub status: Status,
     /// Its result.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub result: Option<Payload>,
     /// Its error.
     pub error: Option<Arc<ErrorInfo>>,
@@ -382,6 +384,7 @@ pub struct Dispatch {
     /// The run's state.
     pub state: Payload,
     /// The state that was published last.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub published: Option<Payload>,
     /// What attempts at this visit of the step said of themselves: the latest value of each name.
     pub progress: Vec<crate::ProgressEvent>,

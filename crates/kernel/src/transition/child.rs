@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::Message;
 use crate::limits::CHILDREN_MAX;
 use crate::outcome::{ChildSpec, validate_child_key};
+use crate::payload::present;
 use crate::{
     Barrier, Child, ChildAnswer, ChildAnswered, ChildEnd, ChildEnded, ChildStarted, Cursor, EndedAt, ErrorInfo, Fact,
     Join, OpEnd, OpId, OpState, Outcome, Parent, Payload, Phase, Refusal, RequestId, Row, Run, RunId, StartSpec,
@@ -29,6 +30,7 @@ pub struct StartingChild {
     /// What to start.
     pub spec: StartSpec,
     /// Anything the caller wants to keep with the link.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub metadata: Option<Payload>,
 }
 

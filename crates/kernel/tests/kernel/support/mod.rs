@@ -21,6 +21,8 @@ use abide_kernel::{
     Claimant, Fingerprint, LetterId, Phase, RequestId, Row, Run, RunId, Seq, ShardEpoch, ShardId, ShardMap, StartSpec,
     Timestamp, TokenHash, stable_hash,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The instant at which every world begins; texts show times relative to it.
 pub const BASE: Timestamp = Timestamp(1_000_000_000_000);
@@ -410,6 +412,13 @@ impl World {
             return false;
         };
         self.append(index, &batch);
+        for row in &batch.rows {
+            // Of long lives every so often: a run is written whole.
+            if row.rev.0 < 16 || row.rev.0.is_power_of_two() {
+                check_read_back(&row.facts);
+                self.shards[index].run(row.run).into_iter().for_each(check_read_back);
+            }
+        }
         self.shards[index].durable(self.now, batch);
         true
     }
@@ -512,6 +521,13 @@ impl World {
     pub fn resident_runs(&self) -> usize {
         self.shards.iter().map(Shard::resident_runs).sum()
     }
+}
+
+/// What is written can be read, and is the same.
+fn check_read_back<T: Serialize + DeserializeOwned>(written: &T) {
+    let text = serde_json::to_string(written).expect("it can be written");
+    let read: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(serde_json::to_string(&read).expect("it can be written"), text);
 }
 
 /// The run as its checkpoint keeps it, or, where that is left out, as its journal does.
