@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide::{Ctx, Engine, Machine, RetryPolicy, StepError, done, next};
+use abide::{Ctx, Engine, Machine, RetryPolicy, Status, StepError, await_signal, done, next};
 
 /// BU-28, BU-29: what an attempt says is there for the next one at its step, the last value of each name, and for no other
 /// step.
@@ -35,5 +35,37 @@ async fn what_is_too_large_is_refused() {
     let run = engine.client().start("large", &0u32).await.expect("a run");
     let said: String = run.result().await.expect("it ends");
     assert!(said.contains("bytes of a progress"), "{said}");
+    engine.stop(Duration::from_secs(5)).await;
+}
+
+/// BU-30: what was said stays with a run that waits, in a file and over a restart, and the run goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_with_progress_outlives_its_process() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("abide.db").display());
+    let open = async || {
+        let copy = Machine::<u32>::new("copy").step("pages", async |ctx: Ctx, state: u32| {
+            if let Some(go) = ctx.signal::<u32>("go")? {
+                return Ok(done(&go));
+            }
+            ctx.progress("page", &7).await?;
+            Ok(await_signal("go", state))
+        });
+        Engine::open(&url).flush_after(1).register(copy).start().await.expect("an engine")
+    };
+    let engine = open().await;
+    let run = engine.client().start("copy", &0u32).await.expect("a run").id();
+    let waits = async |engine: &Engine| {
+        while engine.client().run(run).show().await.expect("a run").status() != Status::AwaitingSignal {
+            tokio::task::yield_now().await;
+        }
+    };
+    waits(&engine).await;
+    engine.stop(Duration::from_secs(5)).await;
+    drop(engine);
+    let engine = open().await;
+    waits(&engine).await;
+    engine.client().run(run).signal("go", &3u32).await.expect("it is there");
+    assert_eq!(engine.client().run(run).result::<u32>().await.expect("it ends"), 3);
     engine.stop(Duration::from_secs(5)).await;
 }

@@ -21,6 +21,7 @@ pub const SOMETIMES: &[&str] = &[
     "key_taken",
     "ledger_told_by_another_node",
     "mail_between_nodes",
+    "progress_kept",
     "retries_exhausted",
     "shard_released",
     "shard_taken",
@@ -58,6 +59,7 @@ fn rare(told: &Told, fact: &Fact) -> Option<&'static str> {
         Fact::Returned(_) => Some("claim_given_back"),
         Fact::DeadLettered(_) => Some("dead_letter"),
         Fact::Anomaly(_) => Some("completion_refused"),
+        Fact::Progressed(_) => Some("progress_kept"),
         Fact::Cancelling(_) => Some("cancel_while_claimed"),
         Fact::Applied(applied) if applied.then == After::Arrived => Some("signal_before_wait"),
         Fact::Woken(woken) if woken.by == WakeReason::Children => told

@@ -63,7 +63,10 @@ fn order(witness: Witness) -> Machine<u64> {
         .step("pay", async |ctx, n: u64| match ctx.signal::<u64>("paid")? {
             Some(_) => Ok(next("ship", n)),
             None if ctx.timed_out() => Ok(next("ship", n)),
-            None => Ok(await_signal("paid", n).deadline(hours(2))),
+            None => {
+                ctx.progress("asked", &n).await?;
+                Ok(await_signal("paid", n).deadline(hours(2)))
+            }
         })
         .step("ship", move |_, n: u64| async move {
             let children = (0..n % 4).map(|index| match n % 3 {
