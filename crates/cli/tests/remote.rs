@@ -41,7 +41,10 @@ fn workflows(calls: &Arc<AtomicU32>) -> (Function, Function, Machine<Value>, Mac
     });
     let waits =
         Machine::<Value>::new("waits").step("wait", async |ctx, state: Value| match ctx.signal::<Value>("paid")? {
-            None => Ok(await_signal("paid", state)),
+            None => {
+                ctx.progress("asked", &json!({"大": 1})).await?;
+                Ok(await_signal("paid", state))
+            }
             Some(paid) => Ok(done(&paid)),
         });
     let other = Machine::<Value>::new("other")
@@ -195,6 +198,8 @@ async fn a_server_shows_what_its_store_holds() {
             assert!(!there.out.contains(raw) && !there.err.contains(raw), "{verb} {there:?}");
         }
     }
+    let shown = ask(&shop, &["--url", &url], &filled("run show {waits}", &runs)).ok();
+    assert!(shown.out.contains("progress\tasked {\"大\":1} "), "{shown:?}");
     // Ids may be cut short as far as they are one run's, and the words are the same whoever says no.
     let short = &runs["unclaimed"][..24];
     let found = shop.abide(&["--url", &url, "run", "show", short, "--json"]).ok().json();

@@ -195,6 +195,11 @@ fn holdings(screen: &Screen, run: &Run) -> Vec<Field> {
     if let Some(result) = &run.result {
         fields.push(("result", payload(result)));
     }
+    for said in run.progress.iter().flat_map(|progress| &progress.latest) {
+        let event = &said.event;
+        let text = format!("{} {} {}", event.name, cut(event.value.text(), PAYLOAD_SHOWN), screen.time(event.at));
+        fields.push(("progress", Cell::new(text)));
+    }
     if let Some(error) = &run.last_error {
         fields.push(("last error", Cell::toned(error.to_string(), Tone::Bad)));
     }
