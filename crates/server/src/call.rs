@@ -19,6 +19,7 @@ use crate::Limits;
 use crate::answer::{Refused, internal};
 use crate::auth::{Guard, Principal};
 use crate::limits::{PATIENCE, RETRIES_MAX};
+use crate::places::Places;
 use crate::serve::Logins;
 
 /// A request that was let in.
@@ -27,6 +28,7 @@ pub(crate) struct Call {
     pub(crate) engine: Arc<Engine>,
     pub(crate) guard: Arc<Guard>,
     pub(crate) logins: Arc<Logins>,
+    pub(crate) places: Arc<Places>,
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) principal: Principal,

@@ -101,6 +101,7 @@ impl Server {
                 tries: Tries::default(),
                 turns: Arc::new(Semaphore::new(LOGINS_TOGETHER)),
             }),
+            places: Arc::default(),
             changing: changing.clone(),
             limits: self.limits,
             stopping: stopping.clone(),

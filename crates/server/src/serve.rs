@@ -26,6 +26,7 @@ use crate::audit::{Actor, Auditor, Told};
 use crate::auth::{Guard, Principal};
 use crate::call::{Call, bad_query};
 use crate::limits::{BODY_ARRIVES, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX};
+use crate::places::Places;
 use crate::rate::Rates;
 use crate::routes::perform;
 use crate::session::{Transport, Tries};
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) auditor: Auditor,
     pub(crate) rates: Rates,
     pub(crate) logins: Arc<Logins>,
+    pub(crate) places: Arc<Places>,
     pub(crate) changing: Changing,
 }
 
@@ -181,6 +183,7 @@ async fn carry_out(
         engine: shared.engine.clone(),
         guard: shared.guard.clone(),
         logins: shared.logins.clone(),
+        places: shared.places.clone(),
         limits: shared.limits,
         stopping: shared.stopping.clone(),
         principal: principal.unwrap_or_default(),
