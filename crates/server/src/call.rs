@@ -157,6 +157,14 @@ impl Call {
         }
     }
 
+    /// Whether whoever asked may still be answered, after a wait in which their token may have been revoked.
+    pub(crate) async fn still_known(&self) -> Result<(), Refused> {
+        match self.guard.still_knows(&self.engine, &self.principal).await {
+            true => Ok(()),
+            false => Err(Problem::new("unauthenticated", "the token was revoked or has ended meanwhile").into()),
+        }
+    }
+
     /// Does what blocks where that is allowed.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,

@@ -38,6 +38,10 @@ pub(crate) async fn claim(call: Call) -> Answered {
     let claiming = call.engine.claim(&offer)?;
     let wait = Duration::from_millis(asked.wait_ms);
     let work = if asked.wait_ms == 0 { at_once(claiming).await? } else { call.within(wait, claiming.work()).await };
+    if work.is_some() {
+        // What came for whoever is not known any more goes back.
+        call.still_known().await?;
+    }
     hand_out(&call, work.transpose()?, |claims| json(&Claims { claims }))
 }
 
