@@ -100,6 +100,7 @@ impl Server {
                 transport: if self.tls.is_some() { Transport::Tls } else { Transport::Plain },
                 tries: Tries::default(),
                 turns: Arc::new(Semaphore::new(LOGINS_TOGETHER)),
+                accounts: parking_lot::Mutex::default(),
             }),
             places: Arc::default(),
             changing: changing.clone(),

@@ -53,6 +53,8 @@ pub(crate) struct Logins {
     pub(crate) tries: Tries,
     /// Passwords that may be looked at together.
     pub(crate) turns: Arc<Semaphore>,
+    /// Held by whoever looks which users or tokens there are, and writes one because of it.
+    pub(crate) accounts: parking_lot::Mutex<()>,
 }
 
 type Parameters = Result<Path<HashMap<String, String>>, PathRejection>;
