@@ -13,8 +13,10 @@ use tokio::sync::oneshot;
 
 /// How long a worker is remembered that says nothing any more: longer than a question waits.
 const LINGER_MS: u64 = 180_000;
-/// Kinds that are known at once: each is known to every shard.
+/// Kinds of one namespace that are known at once: each is known to every shard.
 const KINDS_MAX: usize = 1_000;
+/// Kinds of all namespaces that are known at once.
+const KINDS_ALL_MAX: usize = 20 * KINDS_MAX;
 /// Questions that wait at once.
 const SEATS_MAX: usize = 100_000;
 /// Workers that are remembered.
@@ -274,8 +276,18 @@ impl Desk {
         if let Some(index) = self.find(&kind) {
             return Ok((index, false));
         }
-        if self.kinds.iter().flatten().count() >= KINDS_MAX {
-            return Err(Refusal::Busy { what: "kinds of workers".into(), limit: KINDS_MAX as u64 });
+        let full = |what: &str, limit: usize| Refusal::Busy { what: what.into(), limit: limit as u64 };
+        let (mut all, mut theirs) = (0, 0);
+        for known in self.kinds.iter().flatten() {
+            all += 1;
+            theirs += usize::from(known.kind.namespace == kind.namespace);
+        }
+        // Whoever makes up kinds must not keep the workers of others out.
+        if theirs >= KINDS_MAX {
+            return Err(full("kinds of workers in one namespace", KINDS_MAX));
+        }
+        if all >= KINDS_ALL_MAX {
+            return Err(full("kinds of workers", KINDS_ALL_MAX));
         }
         Ok((self.learn(now, kind), true))
     }

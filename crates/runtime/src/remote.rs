@@ -129,12 +129,23 @@ impl Engine {
         self.shared.report(commands, next)
     }
 
-    /// Whether a run belongs to a namespace, if it is in memory here, as whatever is claimed here is.
+    /// The namespace and the queue of a run that is in memory here, as whatever is claimed here is.
     #[must_use]
-    pub fn is_of(&self, run: RunId, namespace: &Str) -> Option<bool> {
+    pub fn place(&self, run: RunId) -> Option<(Str, Str)> {
         let mut core = self.shared.core.lock();
         let home = core.map.home(run.slot());
-        core.at(home)?.run(run).map(|run| run.started.spec.namespace == *namespace)
+        let spec = &core.at(home)?.run(run)?.started.spec;
+        Some((spec.namespace.clone(), spec.queue.clone()))
+    }
+
+    /// Whether it can be asked for something: it is open, and its store answers. Where nodes share the store they renew a
+    /// lease in it; one that is nearly over was not renewed when that was due.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let now = self.now();
+        let core = self.shared.core.lock();
+        let renews = core.ring.as_ref().is_none_or(|ring| now.after(ring.lease_ms / 3) < ring.serves_until);
+        core.closed.is_none() && !core.draining && renews
     }
 }
 

@@ -15,6 +15,7 @@ use crate::answer::{Refused, internal};
 use crate::limits::{TOKEN_TRUSTED, TOKENS_MAX};
 use crate::session::{CSRF, Transport};
 use crate::token::{self, Record};
+use crate::user::{Account, USER, USERS_MAX};
 
 /// The word for all namespaces.
 const ALL: &str = "*";
@@ -88,7 +89,15 @@ pub(crate) enum Guard {
     /// Nothing; but they must have meant this machine.
     Loopback,
     /// A token that the store knows.
-    Tokens(Mutex<HashMap<String, Known>>),
+    Tokens(Mutex<Remembered>),
+}
+
+/// The tokens that were read lately.
+#[derive(Default)]
+pub(crate) struct Remembered {
+    tokens: HashMap<String, Known>,
+    /// How often all were forgotten: what was read before that is not remembered after it.
+    forgotten: u64,
 }
 
 /// A token that was read lately.
@@ -180,7 +189,9 @@ impl Guard {
     /// Reads the tokens anew before the next one is believed.
     pub(crate) fn forget(&self) {
         if let Self::Tokens(known) = self {
-            known.lock().clear();
+            let mut known = known.lock();
+            known.tokens.clear();
+            known.forgotten += 1;
         }
     }
 }
@@ -190,27 +201,38 @@ fn bearer(header: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim_start())
 }
 
-fn fresh(known: &HashMap<String, Known>, id: &str) -> Option<Arc<Record>> {
-    known.get(id).filter(|known| known.read.elapsed() < TOKEN_TRUSTED).map(|known| known.record.clone())
+fn fresh(known: &Remembered, id: &str) -> Option<Arc<Record>> {
+    known.tokens.get(id).filter(|known| known.read.elapsed() < TOKEN_TRUSTED).map(|known| known.record.clone())
 }
 
 /// Reads the tokens of the store.
-async fn find(
-    known: &Mutex<HashMap<String, Known>>,
-    engine: &Arc<Engine>,
-    id: &str,
-) -> Result<Option<Arc<Record>>, Refused> {
-    let reading = engine.clone();
-    let stored = tokio::task::spawn_blocking(move || reading.tokens()).await.map_err(|error| internal(&error))??;
-    let Some(stored) = stored.into_iter().find(|stored| stored.id == id) else {
-        known.lock().remove(id);
+async fn find(known: &Mutex<Remembered>, engine: &Arc<Engine>, id: &str) -> Result<Option<Arc<Record>>, Refused> {
+    let (reading, wanted, forgotten) = (engine.clone(), id.to_owned(), known.lock().forgotten);
+    let reading = tokio::task::spawn_blocking(move || read(&reading, &wanted));
+    let found = reading.await.map_err(|error| internal(&error))??.map(Arc::new);
+    let mut known = known.lock();
+    match &found {
+        None => drop(known.tokens.remove(id)),
+        Some(record) if known.forgotten == forgotten => {
+            if known.tokens.len() >= TOKENS_MAX {
+                known.tokens.clear();
+            }
+            known.tokens.insert(id.to_owned(), Known { record: record.clone(), read: Instant::now() });
+        }
+        Some(_) => {}
+    }
+    Ok(found)
+}
+
+/// A token, if the store has it. A session is good for as long as the account is the one that it was begun for, whatever became
+/// of it while somebody logged in.
+fn read(engine: &Engine, id: &str) -> Result<Option<Record>, Refused> {
+    let Some(stored) = engine.tokens()?.into_iter().find(|stored| stored.id == id) else { return Ok(None) };
+    let record = Record::read(&stored).map_err(|error| internal(&error))?;
+    let Some(name) = &record.session_of else { return Ok(Some(record)) };
+    let Some(kept) = engine.kept(USER, None, USERS_MAX)?.into_iter().find(|kept| kept.id == *name) else {
         return Ok(None);
     };
-    let record = Arc::new(Record::read(&stored).map_err(|error| internal(&error))?);
-    let mut known = known.lock();
-    if known.len() >= TOKENS_MAX {
-        known.clear();
-    }
-    known.insert(stored.id, Known { record: record.clone(), read: Instant::now() });
-    Ok(Some(record))
+    let account = Account::read(&kept).map_err(|error| internal(&error))?;
+    Ok(Some(record).filter(|record| record.account == Some(account.mark())))
 }

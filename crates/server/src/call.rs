@@ -19,6 +19,7 @@ use crate::Limits;
 use crate::answer::{Refused, internal};
 use crate::auth::{Guard, Principal};
 use crate::limits::{PATIENCE, RETRIES_MAX};
+use crate::places::Places;
 use crate::serve::Logins;
 
 /// A request that was let in.
@@ -27,6 +28,7 @@ pub(crate) struct Call {
     pub(crate) engine: Arc<Engine>,
     pub(crate) guard: Arc<Guard>,
     pub(crate) logins: Arc<Logins>,
+    pub(crate) places: Arc<Places>,
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) principal: Principal,
@@ -152,6 +154,14 @@ impl Call {
             came = waiting => Some(came),
             () = tokio::time::sleep(wait.min(self.limits.wait_max)) => None,
             _ = stopping.wait_for(|stops| *stops) => None,
+        }
+    }
+
+    /// Whether whoever asked may still be answered, after a wait in which their token may have been revoked.
+    pub(crate) async fn still_known(&self) -> Result<(), Refused> {
+        match self.guard.still_knows(&self.engine, &self.principal).await {
+            true => Ok(()),
+            false => Err(Problem::new("unauthenticated", "the token was revoked or has ended meanwhile").into()),
         }
     }
 

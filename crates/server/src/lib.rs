@@ -10,6 +10,7 @@ mod call;
 mod connect;
 mod limits;
 mod listen;
+mod places;
 mod rate;
 mod routes;
 mod serve;

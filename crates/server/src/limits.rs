@@ -43,6 +43,8 @@ pub(crate) const RETRIES_MAX: u32 = 20;
 pub(crate) const TOKEN_TRUSTED: Duration = Duration::from_secs(5);
 /// Tokens that are remembered; past it all are forgotten, and read again.
 pub(crate) const TOKENS_MAX: usize = 10_000;
+/// Runs whose namespace and queue are remembered; past it all are forgotten, and looked for again.
+pub(crate) const PLACES_MAX: usize = 50_000;
 /// How far ahead the clock of a client may be that made an idempotency key.
 pub(crate) const KEY_AHEAD_MS_MAX: u64 = 10 * 60 * 1_000;
 /// After how long without an event a stream says that it is alive, so that nobody on the way takes it for dead.

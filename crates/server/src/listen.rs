@@ -16,7 +16,7 @@ use crate::auth::Guard;
 use crate::connect::Doors;
 use crate::limits::LOGINS_TOGETHER;
 use crate::rate::Rates;
-use crate::serve::{Logins, Shared, router};
+use crate::serve::{Changing, Logins, Shared, router};
 use crate::session::{Transport, Tries};
 use crate::tls::Tls;
 
@@ -89,6 +89,7 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (stop, stopping) = watch::channel(false);
+        let changing = Changing::default();
         let guard = Arc::new(if self.login { Guard::tokens() } else { Guard::Loopback });
         let shared = Shared {
             auditor: Auditor::new(self.engine.clone()),
@@ -99,14 +100,21 @@ impl Server {
                 transport: if self.tls.is_some() { Transport::Tls } else { Transport::Plain },
                 tries: Tries::default(),
                 turns: Arc::new(Semaphore::new(LOGINS_TOGETHER)),
+                accounts: parking_lot::Mutex::default(),
             }),
+            places: Arc::default(),
+            changing: changing.clone(),
             limits: self.limits,
             stopping: stopping.clone(),
         };
         let app = router(Arc::new(shared));
         let tls = self.tls.map(|tls| TlsAcceptor::from(tls.config()));
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let serving = tokio::spawn(Doors::new(app, tls, self.limits, stopping).serve(listener));
+        let serving = tokio::spawn(async move {
+            Doors::new(app, tls, self.limits, stopping).serve(listener).await;
+            // Those who asked may have gone: what they asked for is brought to its end.
+            drop(changing.write().await);
+        });
         Ok(Listening { address, scheme, stop, serving })
     }
 }

@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, Response, StatusCode, Uri};
 use axum::routing::{MethodFilter, MethodRouter};
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{RwLock, Semaphore, watch};
 
 use crate::Limits;
 use crate::answer::{Answered, Refused, internal};
@@ -26,6 +26,7 @@ use crate::audit::{Actor, Auditor, Told};
 use crate::auth::{Guard, Principal};
 use crate::call::{Call, bad_query};
 use crate::limits::{BODY_ARRIVES, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX};
+use crate::places::Places;
 use crate::rate::Rates;
 use crate::routes::perform;
 use crate::session::{Transport, Tries};
@@ -39,7 +40,12 @@ pub(crate) struct Shared {
     pub(crate) auditor: Auditor,
     pub(crate) rates: Rates,
     pub(crate) logins: Arc<Logins>,
+    pub(crate) places: Arc<Places>,
+    pub(crate) changing: Changing,
 }
+
+/// Held by whatever changes something until it is in the audit, so that a server that stops can wait for it.
+pub(crate) type Changing = Arc<RwLock<()>>;
 
 /// What logging in needs.
 pub(crate) struct Logins {
@@ -47,6 +53,8 @@ pub(crate) struct Logins {
     pub(crate) tries: Tries,
     /// Passwords that may be looked at together.
     pub(crate) turns: Arc<Semaphore>,
+    /// Held by whoever looks which users or tokens there are, and writes one because of it.
+    pub(crate) accounts: parking_lot::Mutex<()>,
 }
 
 type Parameters = Result<Path<HashMap<String, String>>, PathRejection>;
@@ -93,9 +101,35 @@ async fn answer(shared: Arc<Shared>, route: Arc<Route>, path: Parameters, reques
         Ok(principal) => principal,
         Err(refused) => return refused.response(),
     };
-    let carrying = carry_out(&shared, &route, principal.clone(), path, request);
+    if !is_audited(&route) {
+        return carry_out_whatever_comes(&shared, &route, principal, path, request).await;
+    }
+    // Whoever hangs up takes this future along: what changes something, and who asked for it, must not go with it.
+    let changing = shared.changing.clone().read_owned().await;
+    let kept = tokio::spawn(async move {
+        let response = carry_out_whatever_comes(&shared, &route, principal.clone(), path, request).await;
+        let said = || Some(Principal { name: response.extensions().get::<Actor>()?.0.clone(), ..Principal::default() });
+        if let Some(who) = principal.or_else(said) {
+            let told = Told::of(&response);
+            shared.auditor.keep(&shared.engine, &who, &route, &target, told).await;
+        }
+        drop(changing);
+        response
+    });
+    kept.await.unwrap_or_else(|error| internal(&error).response())
+}
+
+/// Carries out a request, and makes an answer of whatever goes wrong.
+async fn carry_out_whatever_comes(
+    shared: &Shared,
+    route: &Route,
+    principal: Option<Principal>,
+    path: Parameters,
+    request: Request,
+) -> Response<Body> {
+    let carrying = carry_out(shared, route, principal, path, request);
     let carried = std::panic::AssertUnwindSafe(carrying).catch_unwind();
-    let response = match carried.await {
+    match carried.await {
         Ok(Ok(mut response)) => {
             if response.status() == StatusCode::OK {
                 *response.status_mut() = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
@@ -104,13 +138,7 @@ async fn answer(shared: Arc<Shared>, route: Arc<Route>, path: Parameters, reques
         }
         Ok(Err(refused)) => refused.response(),
         Err(_) => internal(&format_args!("{:?} panicked", route.operation)).response(),
-    };
-    let actor = || Some(Principal { name: response.extensions().get::<Actor>()?.0.clone(), ..Principal::default() });
-    if let Some(who) = principal.or_else(actor).filter(|_| is_audited(&route)) {
-        let told = Told::of(&response);
-        shared.auditor.keep(&shared.engine, &who, &route, &target, told).await;
     }
-    response
 }
 
 /// Whether it is kept who asked for it. What workers do is in the journals of their runs, with their names.
@@ -157,6 +185,7 @@ async fn carry_out(
         engine: shared.engine.clone(),
         guard: shared.guard.clone(),
         logins: shared.logins.clone(),
+        places: shared.places.clone(),
         limits: shared.limits,
         stopping: shared.stopping.clone(),
         principal: principal.unwrap_or_default(),

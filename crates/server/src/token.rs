@@ -1,7 +1,7 @@
 //! Tokens: how they are made, kept and recognised. A store has their hash and never the secret.
 
 use abide_kernel::{Refusal, RequestId, Timestamp};
-use abide_protocol::{CreateToken, CreatedToken, Instant, Scope, Session, Token, User};
+use abide_protocol::{CreateToken, CreatedToken, Instant, Scope, Session, Token};
 use abide_runtime::Entropy;
 use abide_store::StoredToken;
 use hmac::{Hmac, KeyInit, Mac};
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use crate::limits::{SESSION, SESSIONS_MAX};
+use crate::user::Account;
 
 /// What the text of a token begins with, so that it is recognised where it does not belong.
 const PREFIX: &str = "abide_";
@@ -32,6 +33,9 @@ pub(crate) struct Record {
     /// The user, if it is a session: then only a cookie brings it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session_of: Option<String>,
+    /// What marks the account that the session was begun for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) account: Option<String>,
 }
 
 /// What is kept of a token cannot be read.
@@ -55,26 +59,42 @@ fn drawn() -> String {
     format!("{:032x}", Entropy::System.next())
 }
 
-/// Makes the token of a request. Made again, it is the same token with another secret: the first is kept nowhere.
+/// Makes the token of a request. Made again, it is the same token, whatever is asked then, with another secret: the first is
+/// kept nowhere.
 pub(crate) fn mint_for(
     request: RequestId,
+    known: &[StoredToken],
     asked: CreateToken,
     now: Timestamp,
 ) -> Result<(StoredToken, CreatedToken), Refusal> {
-    mint_under(format!("{:016x}", request.0 & u128::from(u64::MAX)), asked, now)
+    let id = format!("{:016x}", request.0 & u128::from(u64::MAX));
+    let made = known.iter().find(|stored| stored.id == id).and_then(|stored| Record::read(stored).ok());
+    match made {
+        Some(record) => {
+            validate(&asked)?;
+            Ok(with_secret(id, record))
+        }
+        None => mint_under(id, asked, now),
+    }
 }
 
 fn mint_under(id: String, asked: CreateToken, now: Timestamp) -> Result<(StoredToken, CreatedToken), Refusal> {
     validate(&asked)?;
-    let secret = drawn() + &drawn();
     let CreateToken { name, scopes, namespaces, expires_in_ms } = asked;
     let expires_at = expires_in_ms.map(|ms| Instant(now.after(ms)));
-    let hash = hash(&id, &secret);
-    let record = Record { name, scopes, namespaces, created_at: Instant(now), expires_at, hash, session_of: None };
+    let (created_at, hash) = (Instant(now), String::new());
+    let record = Record { name, scopes, namespaces, created_at, expires_at, hash, session_of: None, account: None };
+    Ok(with_secret(id, record))
+}
+
+/// Gives a token a secret of its own, in place of any that it had.
+fn with_secret(id: String, record: Record) -> (StoredToken, CreatedToken) {
+    let secret = drawn() + &drawn();
+    let record = Record { hash: hash(&id, &secret), ..record };
     let body = serde_json::to_string(&record).expect("a record is plain data with text keys");
     let secret = format!("{PREFIX}{id}_{secret}");
     let created = CreatedToken { token: record.shown(&id), secret };
-    Ok((StoredToken { id, body }, created))
+    (StoredToken { id, body }, created)
 }
 
 fn validate(asked: &CreateToken) -> Result<(), Refusal> {
@@ -120,7 +140,8 @@ pub(crate) struct MadeSession {
 }
 
 /// A session of a user: a token that ends soon, and that only a cookie brings.
-pub(crate) fn session(user: &User, now: Timestamp) -> MadeSession {
+pub(crate) fn session(account: &Account, now: Timestamp) -> MadeSession {
+    let user = &account.user;
     let (id, secret) = (drawn()[..ID_DIGITS].to_owned(), drawn() + &drawn());
     let expires_at = Instant(now.after(SESSION.as_millis() as u64));
     let record = Record {
@@ -131,6 +152,7 @@ pub(crate) fn session(user: &User, now: Timestamp) -> MadeSession {
         expires_at: Some(expires_at),
         hash: hash(&id, &secret),
         session_of: Some(user.name.clone()),
+        account: Some(account.mark()),
     };
     let body = serde_json::to_string(&record).expect("a record is plain data with text keys");
     let session = Session {
@@ -147,6 +169,11 @@ pub(crate) fn session(user: &User, now: Timestamp) -> MadeSession {
 /// What only a page that was given the session knows: it follows from the secret, and does not tell it.
 pub(crate) fn csrf(secret: &str) -> String {
     hash("csrf", secret)
+}
+
+/// What marks an account, by the hash of its password, and does not tell it.
+pub(crate) fn mark(hashed: &str) -> String {
+    hash("account", hashed)
 }
 
 /// Whether it is what [`csrf`] made, in a time that does not tell how much of it is right.

@@ -10,7 +10,7 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{PASSWORD_BYTES_MAX, PASSWORD_BYTES_MIN};
-use crate::token::{invalid, named, some};
+use crate::token::{invalid, mark, named, some};
 
 /// Under which kind the store keeps them.
 pub const USER: &str = "user";
@@ -73,6 +73,11 @@ pub fn shown_user(kept: &Kept) -> Result<User, BadUser> {
 impl Account {
     pub(crate) fn read(kept: &Kept) -> Result<Self, BadUser> {
         serde_json::from_str(&kept.body).map_err(|source| BadUser { name: kept.id.clone(), source })
+    }
+
+    /// What marks it: neither an account with another password nor another one of the same name has the same.
+    pub(crate) fn mark(&self) -> String {
+        mark(&self.hash)
     }
 
     fn kept(&self) -> Kept {

@@ -116,3 +116,29 @@ async fn there_are_so_many_connections_at_once() {
     drop((two, again));
     desk.close().await;
 }
+
+/// AB-16: whoever hangs up before the answer is in the audit all the same: what was asked is done, and kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn hanging_up_hides_nothing() {
+    let desk = Desk::open("memory:").await;
+    let secret = desk.token(&[Scope::Admin], &["*"]);
+    let ada = desk.with(&secret);
+    // Nobody has its code, so that the update waits as long as it may.
+    let started = ada.post(RUNS, json!({"workflow": "parcel"})).await.good();
+    let path = format!("{RUNS}/{}", started["run"].as_str().unwrap());
+    let mut stream = std::net::TcpStream::connect(desk.server.address()).unwrap();
+    let body = json!({"name": "double", "input": 1, "wait_ms": 1_000}).to_string();
+    let head = format!(
+        "POST {path}/updates HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {secret}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).unwrap();
+    while !ada.get(&format!("{path}/journal")).await.text.contains("double") {}
+    drop(stream);
+    let asked = std::time::Instant::now();
+    while !ada.get("/v1/audit").await.text.contains("run_update") {
+        assert!(asked.elapsed() < std::time::Duration::from_secs(20), "the update is not in the audit");
+    }
+    desk.close().await;
+}

@@ -81,3 +81,19 @@ async fn a_key_that_is_none_or_of_tomorrow_is_refused() {
     assert_eq!(ada.get("/v1/namespaces/shop/runs").await.good()["runs"], json!([]));
     desk.close().await;
 }
+
+/// The first request is the one that counts: another body under its key makes the token no other than it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_body_under_the_same_key_changes_no_token() {
+    let desk = Desk::open("memory:").await;
+    let admin = desk.admin(&["*"]);
+    let asked = |name: &str, scope: &str| json!({"name": name, "scopes": [scope], "namespaces": ["shop"]});
+    let first = admin.keyed("/v1/tokens", KEY, asked("bob", "read")).await.good();
+    let second = admin.keyed("/v1/tokens", KEY, asked("eve", "admin")).await.good();
+    assert_eq!(second["token"], first["token"]);
+    let eve = desk.with(second["secret"].as_str().unwrap());
+    assert_eq!(eve.post("/v1/namespaces/shop/runs", json!({"workflow": "wait"})).await.problem(), "forbidden");
+    let listed = admin.get("/v1/tokens").await.good();
+    assert!(listed["tokens"].as_array().unwrap().iter().all(|token| token["name"] != "eve"), "{listed}");
+    desk.close().await;
+}

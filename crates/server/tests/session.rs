@@ -246,3 +246,69 @@ async fn over_tls_the_cookie_is_secure() {
     assert_eq!(ask(&cookie.replace("__Host-", "")).await, 401, "a page of a neighbour could have set that one");
     desk.close().await;
 }
+
+/// AB-16: a session that a login writes after its user was removed, or got another password, is good for nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_raced_a_change_is_over() {
+    let desk = Desk::open("memory:").await;
+    let engine = desk.engine.runtime().unwrap();
+    let account = || enrol(user("ada", Role::Reader, &["shop"]), engine.now()).unwrap().0;
+    for again in [None, Some(account())] {
+        engine.keep(&[account()]).unwrap();
+        let ada = Browser::log_in(&desk, "ada", PASSWORD).await;
+        assert_eq!(ada.ask(Method::GET, RUNS, None, None).await.0, 200);
+        // As the login of another server would leave it: the account is not the one that was looked at any more.
+        let session = engine.tokens().unwrap().into_iter().find(|token| token.body.contains("session_of")).unwrap();
+        let path = "/v1/users/ada";
+        assert_eq!(desk.admin(&["*"]).send(Method::DELETE, path, &[], None).await.status, 204);
+        again.iter().for_each(|kept| engine.keep(std::slice::from_ref(kept)).unwrap());
+        engine.write_token(&session).unwrap();
+        assert_eq!(ada.ask(Method::GET, RUNS, None, None).await.0, 401);
+    }
+    desk.close().await;
+}
+
+/// One name is one user, however many ask for it at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_given_once() {
+    let desk = Desk::open("memory:").await;
+    let root = desk.admin(&["*"]);
+    let asked = json!({"name": "ada", "role": "reader", "namespaces": ["shop"], "password": PASSWORD});
+    let all = futures_util::future::join_all((0..6).map(|_| root.post("/v1/users", asked.clone()))).await;
+    let mut answers: Vec<u16> = all.iter().map(|heard| heard.status).collect();
+    answers.sort_unstable();
+    assert_eq!(answers, [201, 409, 409, 409, 409, 409]);
+    desk.close().await;
+}
+
+/// Nobody is known before a login: it may be no larger than a name and a password, and only so many may wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_is_small() {
+    let desk = Desk::open("memory:").await;
+    let answer = log_in(&desk, "ada", &"x".repeat(8 * 1024)).await;
+    assert_eq!(answer.status(), 413);
+    let many = futures_util::future::join_all((0..150).map(|number| {
+        let (desk, name) = (&desk, format!("nobody {number}"));
+        async move { log_in(desk, &name, "wrong password").await.status().as_u16() }
+    }));
+    let answers = many.await;
+    assert!(answers.contains(&401) && answers.contains(&429), "{answers:?}");
+    desk.close().await;
+}
+
+/// AB-16: what was refused before it was looked at is in the audit too: once for a name that is tried too often.
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_at_the_door_are_kept() {
+    let desk = Desk::open("memory:").await;
+    enrolled(&desk, user("ada", Role::Admin, &["*"]));
+    let ada = Browser::log_in(&desk, "ada", PASSWORD).await;
+    assert_eq!(ada.start(None).await.1["code"], "bad_csrf_token");
+    for _ in 0..10 {
+        log_in(&desk, "ada", "wrong password").await;
+    }
+    let audit = desk.admin(&["*"]).get("/v1/audit").await.good();
+    let of = |code: &str| audit["changes"].as_array().unwrap().iter().filter(|change| change["code"] == code).count();
+    assert_eq!((of("bad_csrf_token"), of("too_many_logins")), (1, 1), "{audit}");
+    assert!(audit["changes"].as_array().unwrap().iter().all(|change| change["name"] == "ada"), "{audit}");
+    desk.close().await;
+}

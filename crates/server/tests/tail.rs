@@ -187,3 +187,62 @@ async fn a_place_that_is_none_is_refused() {
     assert!(heard.text.contains("event: row") && !heard.text.contains("event: end"), "{heard:?}");
     desk.close().await;
 }
+
+/// AB-16: a token that was revoked hears nothing more, however busy the stream is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_stream_ends_with_its_token() {
+    let desk = Desk::open("memory:").await;
+    let ada = desk.admin(&["*"]);
+    let made = desk.make(&[abide_protocol::Scope::Read], &["shop"], None);
+    let eve = desk.with(&made.secret);
+    let run = start(&ada, "wait", "shop").await;
+    let (mut events, mut rows) =
+        (eve.follow(EVENTS, None).await, eve.follow(&format!("{RUNS}/{run}/events"), None).await);
+    assert_eq!(events.next().await.unwrap().name, "following");
+    while !rows.next().await.unwrap().data["facts"].to_string().contains("await") {}
+    let gone = ada.send(reqwest::Method::DELETE, &format!("/v1/tokens/{}", made.token.token), &[], None).await;
+    assert_eq!(gone.status, 204);
+    signal(&ada, &run).await;
+    let last = start(&ada, "greet", "shop").await;
+    let heard = events.rest().await;
+    assert!(heard.iter().all(|event| event.data["run"] != json!(last)), "{heard:?}");
+    assert_eq!(rows.rest().await, []);
+    desk.close().await;
+}
+
+/// AB-13: what was said faster than it could be told is missing, and the reader hears so.
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_that_was_left_out_is_said() {
+    let desk = Desk::open("memory:").await;
+    let ada = desk.admin(&["shop"]);
+    let run = start(&ada, "parcel", "shop").await;
+    let mut events = ada.follow(&format!("{RUNS}/{run}/events"), None).await;
+    let wants = json!({"worker": "hand", "token_hash": "2bb80d537b1da3e38bd30361aa855686", "wait_ms": 20_000,
+                       "workflows": [{"workflow": "parcel", "first_step": "pack"}]});
+    let held = ada.post("/v1/namespaces/shop/worker/claims", wants).await.good()["claims"][0]["claim"].clone();
+    while !events.next().await.unwrap().data["facts"].to_string().contains("claimed") {}
+    let say = |value: u32| json!({"claim": held, "say": {"progress": {"name": "rows", "value": value}}});
+    let reports: Vec<Value> = (1..=200).map(say).collect();
+    // The token whose hash is above.
+    let told =
+        ada.post("/v1/namespaces/shop/worker/reports", json!({"token": "secret", "reports": reports})).await.good();
+    assert!(told["answers"][0]["lease_until"].is_string(), "{told}");
+    let mut heard = 0;
+    let mut missing = 0;
+    loop {
+        let event = events.next().await.unwrap();
+        if event.name != "progress" {
+            continue;
+        }
+        heard += 1;
+        if let Some(trimmed) = event.data["trimmed"].as_u64() {
+            missing += 1;
+            assert!(trimmed < event.data["seq"].as_u64().unwrap(), "{event:?}");
+        }
+        if event.data["value"] == 200 {
+            break;
+        }
+    }
+    assert!(heard == 200 || missing > 0, "{heard} of 200 came, and nothing was said of the others");
+    desk.close().await;
+}

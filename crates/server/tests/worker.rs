@@ -303,3 +303,65 @@ async fn progress_is_shown_followed_and_told_to_the_next_attempt() {
     assert_eq!(events.rest().await.last().unwrap().name, "end");
     desk.close().await;
 }
+
+/// AB-16: a run that is not in memory is of its namespace all the same: what is reported for it from another one changes
+/// nothing, whether the secret is right or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_at_rest_is_of_its_namespace() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("store.db").display());
+    let desk = Desk::open(&url).await;
+    let ada = desk.admin(&["shop"]);
+    let run = start(&ada).await;
+    let held = claim(&ada).await["claim"].clone();
+    let parks = json!({"complete": {"outcome": {"await": {"signals": ["go"]}}}});
+    assert!(say(&ada, SECRET, &held, parks.clone()).await["recorded"].is_object());
+    let before = ada.get(&format!("{RUNS}/{run}")).await.good();
+    desk.close().await;
+
+    let desk = Desk::open(&url).await;
+    let (shop, other) = (desk.admin(&["shop"]), desk.admin(&["other"]));
+    let done = json!({"complete": {"outcome": {"done": {"result": 1}}}});
+    for (token, said) in [("a guess", json!({"heartbeat": {}})), ("a guess", done), (SECRET, parks)] {
+        let report = json!({"token": token, "reports": [{"claim": held, "say": said}]});
+        let told = other.post("/v1/namespaces/other/worker/reports", report).await.good();
+        assert_eq!(code(&told["answers"][0]), "not_found", "{token}");
+    }
+    assert_eq!(shop.get(&format!("{RUNS}/{run}")).await.good(), before);
+    desk.close().await;
+}
+
+/// AB-16: a token for one queue reports for that queue alone, also with the secret of a claim of another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_reports_for_its_own_queues() {
+    let desk = Desk::open("memory:").await;
+    let ada = desk.admin(&["shop"]);
+    start(&ada).await;
+    let held = claim(&ada).await["claim"].clone();
+    let done = json!({"complete": {"outcome": {"done": {"result": 1}}}});
+    let mail = desk.with(&desk.token(&[Scope::Worker("mail".into())], &["shop"]));
+    assert_eq!(code(&say(&mail, SECRET, &held, done.clone()).await), "forbidden");
+    let own = desk.with(&desk.token(&[Scope::Worker("default".into())], &["shop"]));
+    assert_eq!(say(&own, SECRET, &held, done).await["recorded"]["duplicate"], false);
+    desk.close().await;
+}
+
+/// AB-16: a token that was revoked while its worker waited gets nothing, and what came for it is another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_under_a_revoked_token_brings_nothing() {
+    let desk = Desk::open("memory:").await;
+    let root = desk.admin(&["*"]);
+    let made = desk.make(&[Scope::Worker("*".into())], &["shop"], None);
+    let worker = desk.with(&made.secret);
+    let revoked = async {
+        while root.get("/v1/namespaces/shop/workers").await.good()["workers"] == json!([]) {}
+        let gone = root.send(reqwest::Method::DELETE, &format!("/v1/tokens/{}", made.token.token), &[], None).await;
+        assert_eq!(gone.status, 204);
+        start(&root).await
+    };
+    let (waited, run) = tokio::join!(worker.post(CLAIMS, wants()), revoked);
+    assert_eq!(waited.problem(), "unauthenticated");
+    let next = claim(&root).await;
+    assert_eq!((&next["run"], &next["attempt"]), (&json!(run), &json!(1)));
+    desk.close().await;
+}

@@ -27,15 +27,20 @@ fn sit(desk: &mut Desk, now: u64, workflow: &str) -> Result<u64, Refusal> {
     desk.sit(Timestamp(now as i64), &offer(workflow), reply).map(|(seat, _)| seat)
 }
 
-/// What anybody may make known is bounded, and those who are known still find a seat.
+/// AB-16: what anybody may make known is bounded, and those who are known still find a seat, as do those of other namespaces.
 #[test]
 fn there_is_room_for_so_many_kinds() {
     let mut desk = Desk::new(2);
+    let other = |desk: &mut Desk, workflow: &str| {
+        let (reply, _) = oneshot::channel();
+        desk.sit(Timestamp(0), &Offer { namespace: Some("bank".into()), ..offer(workflow) }, reply).map(drop)
+    };
     for number in 0..KINDS_MAX {
         assert!(sit(&mut desk, 0, &format!("workflow {number}")).is_ok());
     }
     assert!(matches!(sit(&mut desk, 0, "one more"), Err(Refusal::Busy { .. })));
     assert!(sit(&mut desk, 0, "workflow 0").is_ok());
+    assert!(other(&mut desk, "one more").is_ok(), "a flood in one namespace is not held against another");
 }
 
 /// D25: a worker that says something is here, also while it asks for nothing; one that does not is forgotten.

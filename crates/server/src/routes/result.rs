@@ -15,7 +15,9 @@ pub(crate) async fn wait(call: Call) -> Answered {
         return json(&Ending::of(&run));
     }
     let watch = Command::Watch { run: run.id };
-    match call.within(wait, call.engine.ask(run.id.slot(), watch)).await.transpose()? {
+    let came = call.within(wait, call.engine.ask(run.id.slot(), watch)).await.transpose()?;
+    call.still_known().await?;
+    match came {
         Some(Answer::Ended(ended)) => json(&ending(&ended)),
         // Not yet, or who serves the run has changed: whoever asks, asks again.
         None | Some(Answer::Refused(abide_kernel::Refusal::Unknown)) => json(&Ending::of(&call.find(run.id).await?)),

@@ -34,7 +34,7 @@ pub(crate) async fn begin(call: Call) -> Answered {
         return Ok(refused);
     };
     call.logins.tries.right(&name);
-    let made = session(&account.user, call.engine.now());
+    let made = session(&account, call.engine.now());
     let stored = made.stored;
     call.blocking(move |engine| replace_old(engine, &account.user.name).and_then(|()| engine.write_token(&stored)))
         .await??;

@@ -57,10 +57,10 @@ impl Stream {
         }
     }
 
-    /// What is said when nothing happened: whoever may not listen any more is not told even that.
-    async fn alive(&mut self) -> Option<Bytes> {
-        let may = self.call.guard.still_knows(&self.call.engine, &self.call.principal).await;
-        may.then_some(Bytes::from_static(ALIVE))
+    /// What is said, unless whoever listens may not any more. To know that takes no more than a look at what is remembered of
+    /// their token, so that it is asked each time.
+    async fn may_hear(&self, piece: impl Into<Bytes>) -> Option<Bytes> {
+        self.call.still_known().await.is_ok().then(|| piece.into())
     }
 }
 
@@ -139,13 +139,13 @@ impl Tells for RunTail {
                 self.moves.look();
                 let text = self.read().await?;
                 if !text.is_empty() {
-                    return Ok(Some(text.into()));
+                    return Ok(self.stream.may_hear(text).await);
                 }
                 self.stirred = false;
             }
             match self.stream.wait(self.moves.moved()).await {
                 Woken::Moved => self.stirred = true,
-                Woken::Quiet => return Ok(self.stream.alive().await),
+                Woken::Quiet => return Ok(self.stream.may_hear(ALIVE).await),
                 Woken::Over => return Ok(None),
             }
         }
@@ -213,11 +213,11 @@ impl Tells for Tail {
         loop {
             let text = self.read()?;
             if !text.is_empty() {
-                return Ok(Some(text.into()));
+                return Ok(self.stream.may_hear(text).await);
             }
             match self.stream.wait(self.following.moved()).await {
                 Woken::Moved => {}
-                Woken::Quiet => return Ok(self.stream.alive().await),
+                Woken::Quiet => return Ok(self.stream.may_hear(ALIVE).await),
                 Woken::Over => return Ok(None),
             }
         }

@@ -2,7 +2,7 @@
 
 use abide_protocol::{CreateToken, Problem, Token, Tokens};
 
-use crate::answer::{Answered, done, internal, json};
+use crate::answer::{Answered, Refused, done, internal, json};
 use crate::call::Call;
 use crate::token::{mint_for, shown};
 
@@ -14,8 +14,14 @@ pub(crate) async fn list(call: Call) -> Answered {
 
 pub(crate) async fn create(call: Call) -> Answered {
     let asked: CreateToken = call.body()?;
-    let (stored, created) = mint_for(call.request(), asked, call.engine.now())?;
-    call.blocking(move |engine| engine.write_token(&stored)).await??;
+    let (request, logins, now) = (call.request(), call.logins.clone(), call.engine.now());
+    let made = call.blocking(move |engine| {
+        let _one = logins.accounts.lock();
+        let (stored, created) = mint_for(request, &engine.tokens()?, asked, now)?;
+        engine.write_token(&stored)?;
+        Ok::<_, Refused>(created)
+    });
+    let created = made.await??;
     // The same token may have had another secret before.
     call.guard.forget();
     json(&created)

@@ -1,6 +1,7 @@
 //! Users: made, listed, changed and removed while the server runs.
 
 use abide_protocol::{CreateUser, NewPassword, Problem, User, Users};
+use abide_runtime::Engine;
 use abide_store::{Fault, Kept};
 
 use crate::answer::{Answered, Refused, done, internal, json};
@@ -16,43 +17,73 @@ pub(crate) async fn list(call: Call) -> Answered {
 
 pub(crate) async fn create(call: Call) -> Answered {
     let asked: CreateUser = call.body()?;
-    let known = all(&call).await?;
-    if known.iter().any(|kept| kept.id == asked.name) {
-        let problem = Problem::new("user_exists", format!("there is a user {:?}", asked.name));
-        return Err(problem.but("a name that nobody has", asked.name).into());
+    // Before the password is hashed, which takes a moment, and after it, because another may have been faster.
+    let name = asked.name.clone();
+    call.blocking(move |engine| vacant(engine, &name)).await??;
+    let now = call.engine.now();
+    let (kept, user) = call.blocking(move |_| enrol(asked, now)).await??;
+    changed(&call, move |engine| {
+        vacant(engine, &kept.id)?;
+        Ok(engine.keep(&[kept])?)
+    })
+    .await?;
+    json(&user)
+}
+
+/// Whether a user of that name can be made.
+fn vacant(engine: &Engine, name: &str) -> Result<(), Refused> {
+    let known = engine.kept(USER, None, USERS_MAX)?;
+    if known.iter().any(|kept| kept.id == name) {
+        let problem = Problem::new("user_exists", format!("there is a user {name:?}"));
+        return Err(problem.but("a name that nobody has", name).into());
     }
     if known.len() >= USERS_MAX {
         return Err(Problem::new("busy", format!("there are {USERS_MAX} users already")).into());
     }
-    let now = call.engine.now();
-    let (kept, user) = call.blocking(move |_| enrol(asked, now)).await??;
-    call.blocking(move |engine| engine.keep(&[kept])).await??;
-    json(&user)
+    Ok(())
 }
 
 /// A user with another password has to log in anew everywhere.
 pub(crate) async fn password(call: Call) -> Answered {
     let NewPassword { password } = call.body()?;
-    let kept = named(&call).await?;
-    let changed =
-        call.blocking(move |_| with_password(&kept, &password)).await?.map_err(|error| internal(&error))??;
-    let name = changed.id.clone();
-    call.blocking(move |engine| engine.keep(&[changed])).await??;
+    let name = call.word("user").to_owned();
+    let wanted = name.clone();
+    changed(&call, move |engine| {
+        let known = with_password(&named(engine, &wanted)?, &password).map_err(|error| internal(&error))??;
+        Ok(engine.keep(&[known])?)
+    })
+    .await?;
     log_out(&call, name).await?;
     Ok(done())
 }
 
 pub(crate) async fn remove(call: Call) -> Answered {
-    let name = named(&call).await?.id;
-    let removed = name.clone();
-    call.blocking(move |engine| engine.forget(USER, &removed)).await??;
+    let name = call.word("user").to_owned();
+    let wanted = name.clone();
+    changed(&call, move |engine| {
+        named(engine, &wanted)?;
+        Ok(engine.forget(USER, &wanted).map(drop)?)
+    })
+    .await?;
     log_out(&call, name).await?;
     Ok(done())
 }
 
-async fn named(call: &Call) -> Result<Kept, Refused> {
-    let name = call.word("user");
-    let found = all(call).await?.into_iter().find(|kept| kept.id == name);
+/// Changes which users there are, one change after the other: each looks at what the one before left.
+async fn changed(
+    call: &Call,
+    change: impl FnOnce(&Engine) -> Result<(), Refused> + Send + 'static,
+) -> Result<(), Refused> {
+    let logins = call.logins.clone();
+    let changing = call.blocking(move |engine| {
+        let _one = logins.accounts.lock();
+        change(engine)
+    });
+    changing.await?
+}
+
+fn named(engine: &Engine, name: &str) -> Result<Kept, Refused> {
+    let found = engine.kept(USER, None, USERS_MAX)?.into_iter().find(|kept| kept.id == name);
     found.ok_or_else(|| Problem::new("not_found", format!("there is no user {name:?}")).into())
 }
 

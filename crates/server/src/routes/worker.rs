@@ -11,13 +11,14 @@ use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::progress::Progressing;
 use abide_kernel::transition::record;
-use abide_kernel::{ClaimId, Claimant, Fingerprint, Refusal, Slot, Str, TokenHash, mix};
+use abide_kernel::{ClaimId, Claimant, Fingerprint, Refusal, RunId, Slot, Str, TokenHash, mix};
 use abide_protocol::limits::{CLAIMS_MAX, ENTRIES_ALL_MAX, ENTRIES_MAX, OFFERED_MAX, REPORTS_MAX};
 use abide_protocol::{
     Attempt, Backoff, ClaimWork, Claims, Entry, Offered, Problem, Recorded, Report, ReportAnswer, Reported, Reports,
     Retry, Say, Scope, Worker, Workers,
 };
 use abide_runtime::{Claiming, Lately, Offer, Roster, Work};
+use futures_util::future::join_all;
 use sha2::{Digest, Sha256};
 
 use super::start::spec;
@@ -37,7 +38,11 @@ pub(crate) async fn claim(call: Call) -> Answered {
     let claiming = call.engine.claim(&offer)?;
     let wait = Duration::from_millis(asked.wait_ms);
     let work = if asked.wait_ms == 0 { at_once(claiming).await? } else { call.within(wait, claiming.work()).await };
-    hand_out(work.transpose()?, |claims| json(&Claims { claims }))
+    if work.is_some() {
+        // What came for whoever is not known any more goes back.
+        call.still_known().await?;
+    }
+    hand_out(&call, work.transpose()?, |claims| json(&Claims { claims }))
 }
 
 /// What was claimed in the same breath, if anything was.
@@ -50,7 +55,7 @@ async fn at_once(claiming: Claiming) -> Result<Option<Result<Work, abide_runtime
 }
 
 /// Attempts leave with the answer. What cannot be put into one goes back.
-fn hand_out(mut work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answered) -> Answered {
+fn hand_out(call: &Call, mut work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answered) -> Answered {
     if let Some(work) = &mut work {
         let mut bytes = 0;
         let fits = |dispatch: &&Dispatch| {
@@ -59,6 +64,9 @@ fn hand_out(mut work: Option<Work>, answer: impl FnOnce(Vec<Attempt>) -> Answere
         };
         let fitting = work.attempts().iter().take_while(fits).count();
         work.keep(fitting.max(1));
+        let namespace = call.namespace();
+        let noted = |dispatch: &Dispatch| (dispatch.claim.run, namespace.clone(), dispatch.started.spec.queue.clone());
+        call.places.note(work.attempts().iter().map(noted));
     }
     let claims = work.iter().flat_map(|work| work.attempts()).map(Attempt::from).collect();
     let answered = answer(claims)?;
@@ -80,7 +88,10 @@ pub(crate) async fn report(call: Call) -> Answered {
     let offer = next.map(|next| offer(&call, &next, false)).transpose()?;
     let token = hash(&token);
     let claims: Vec<ClaimId> = reports.iter().map(|report| report.claim).collect();
-    let commands: Vec<_> = reports.into_iter().map(|report| command(&call, token, report)).collect();
+    // Together: those that are to be looked for elsewhere take one way there.
+    let looked = join_all(claims.iter().map(|claim| belongs(&call, claim.run))).await;
+    let told = |(report, looked): (Report, Result<(), Refused>)| looked.and_then(|()| command(&call, token, report));
+    let commands: Vec<_> = reports.into_iter().zip(looked).map(told).collect();
     let sound = commands.iter().flatten().cloned().collect();
     let (answers, claiming) = call.engine.report(sound, offer.as_ref());
     let mut answers = in_time(answers).await??.into_iter();
@@ -96,7 +107,7 @@ pub(crate) async fn report(call: Call) -> Answered {
         Some(Ok(claiming)) => at_once(claiming).await?.transpose()?,
         Some(Err(_)) | None => None,
     };
-    hand_out(work, |claims| json(&Reported { answers: told, claims }))
+    hand_out(&call, work, |claims| json(&Reported { answers: told, claims }))
 }
 
 pub(crate) async fn list(call: Call) -> Answered {
@@ -189,13 +200,26 @@ fn hex(text: &str, digits: usize, what: &str) -> Result<u128, Refused> {
     number.ok_or_else(|| invalid(what, &format!("{digits} hexadecimal digits"), text))
 }
 
+/// Whether a run is of this namespace, and of a queue that whoever asks may serve. A command that is sent leaves a trace,
+/// so that it is looked at before: in memory, where what is claimed here is, or wherever the run rests.
+async fn belongs(call: &Call, run: RunId) -> Result<(), Refused> {
+    let known = call.engine.place(run).or_else(|| call.places.find(run));
+    let queue = match known {
+        Some((namespace, _)) if namespace != call.namespace() => return Err(Problem::not_found(run).into()),
+        Some((_, queue)) => queue,
+        None => {
+            let queue = call.find(run).await?.started.spec.queue.clone();
+            call.places.note([(run, call.namespace(), queue.clone())]);
+            queue
+        }
+    };
+    call.principal.allows(&Scope::Worker(queue.to_string()))
+}
+
 /// What the kernel is told.
 fn command(call: &Call, token: TokenHash, report: Report) -> Result<(Slot, Command), Refused> {
     let Report { claim, say } = report;
     let (run, number) = (claim.run, claim.number);
-    if call.engine.is_of(run, &call.namespace()) == Some(false) {
-        return Err(Problem::not_found(run).into());
-    }
     let command = match say {
         Say::Heartbeat {} => Command::Heartbeat { claim, token },
         Say::Progress { name, value } => {
