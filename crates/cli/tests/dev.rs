@@ -54,6 +54,27 @@ fn a_server_that_was_killed_is_not_asked() {
     assert_eq!(served.stop("-INT"), Some(0));
 }
 
+/// A folder that somebody else made has links of names that are known before; what they lead to stays as it is.
+#[test]
+fn links_in_a_folder_are_not_written_through() {
+    let shop = Shop::new();
+    let precious = shop.dir().join("precious");
+    std::fs::write(&precious, "keep me").expect("it is written");
+    std::fs::create_dir(shop.dir().join(".abide")).expect("it is made");
+    for name in ["dev.new", "dev.json"] {
+        std::os::unix::fs::symlink(&precious, shop.dir().join(".abide").join(name)).expect("it is linked");
+    }
+    let served = Served::by(&shop, "dev", &["--no-example"]);
+    shop.abide(&["run", "list"]).ok();
+    assert_eq!(served.stop("-INT"), Some(0));
+    let lock = shop.dir().join(".abide/abide.db.lock");
+    std::fs::remove_file(&lock).expect("it is there");
+    std::os::unix::fs::symlink(&precious, &lock).expect("it is linked");
+    let led = shop.abide(&["dev", "--listen", "127.0.0.1:0"]);
+    assert!(led.code == 1 && led.err.contains("symbolic link"), "{led:?}");
+    assert_eq!(std::fs::read_to_string(&precious).expect("it is there"), "keep me");
+}
+
 #[test]
 fn what_is_ephemeral_leaves_nothing() {
     let shop = Shop::new();
