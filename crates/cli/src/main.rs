@@ -144,6 +144,8 @@ fn main() -> ExitCode {
     let globals = &settings.globals;
     let globals = command.as_json().map_or_else(|| globals.clone(), |json| json.applied(globals));
     let format = globals.output;
+    let screen = screen::Screen::new(&globals);
+    settings.remarks.iter().for_each(|remark| screen.remark(remark));
     report(perform(command, globals, &settings), format)
 }
 

@@ -78,6 +78,15 @@ pub(crate) enum Secret {
     Text(String),
     /// In a file, which is read when it is needed.
     File(PathBuf),
+    /// Not for this server: whoever would ask it with the token is refused.
+    Withheld(Withheld),
+}
+
+/// Why a token is sent to nobody, and what to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Withheld {
+    pub(crate) what: String,
+    pub(crate) hint: String,
 }
 
 /// A secret is shown to nobody, not even to whoever looks for a mistake of ours.
@@ -86,6 +95,7 @@ impl std::fmt::Debug for Secret {
         match self {
             Self::Text(_) => f.write_str("Text(…)"),
             Self::File(path) => write!(f, "File({})", path.display()),
+            Self::Withheld(why) => write!(f, "{why:?}"),
         }
     }
 }

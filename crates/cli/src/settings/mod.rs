@@ -4,14 +4,15 @@
 mod file;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
 use crate::failure::Failure;
 use crate::nearby::{self, Nearby};
-use crate::options::{Asked, Colour, Flags, Format, Globals, STORE, Secret, TimeStyle};
-use file::Profile;
+use crate::options::{Asked, Colour, Flags, Format, Globals, STORE, Secret, TimeStyle, Withheld};
+use file::{Profile, Whose};
 
 /// What is decided here.
 pub(crate) const KEYS: [&str; 7] = ["store", "url", "namespace", "token_file", "output", "time", "color"];
@@ -20,6 +21,8 @@ pub(crate) const KEYS: [&str; 7] = ["store", "url", "namespace", "token_file", "
 pub(crate) struct Settings {
     pub(crate) globals: Globals,
     pub(crate) shown: Vec<Shown>,
+    /// What whoever gives the command should know of it.
+    pub(crate) remarks: Vec<String>,
 }
 
 /// A value as it may be shown: without secrets.
@@ -61,8 +64,8 @@ impl Settings {
         let named = flags.profile.clone().map(|name| Said { value: name, from: "--profile".into() });
         let by_flag = named.is_some();
         let named = named.or_else(|| variable(env, "ABIDE_PROFILE"));
-        let files = file::read_all(env)?;
-        let profile = file::choose(&files, named.as_ref())?;
+        let files = file::read_all(env, folder)?;
+        let profile = file::choose(&files, named.as_ref(), env)?;
         let told = profile.as_ref().map(of_profile).unwrap_or_default();
         let mut layers = vec![of_flags(flags)];
         let at = if by_flag { 1 } else { 2 };
@@ -74,7 +77,13 @@ impl Settings {
         layers.push(of_others(env));
         layers.push(of_kept(folder));
         let (target, layer) = target(&layers)?;
-        let token = if layer == named { None } else { token(&layers, layer, at)? };
+        let mut token = if layer == named { None } else { token(&layers, layer, at)? };
+        if let (Some(profile), Some(Target::Server(url))) = (&profile, &target)
+            && layer == at
+            && profile.whose == Whose::Folder
+        {
+            token = token.map(|token| withheld(token, url, env));
+        }
         let first = |key: &str| layers.iter().find_map(|layer| layer.get(key)).cloned();
         let globals = Globals {
             store: match &target {
@@ -101,6 +110,7 @@ impl Settings {
             let (value, from) = token.map_or((None, String::new()), |(said, secret)| match secret {
                 Secret::Text(_) => (Some("set".to_owned()), said.from),
                 Secret::File(path) => (Some(format!("in {}", path.display())), said.from),
+                Secret::Withheld(_) => (Some("withheld".to_owned()), said.from),
             });
             shown.push(Shown { key: "token", value, from });
         }
@@ -114,10 +124,18 @@ impl Settings {
         }
         let (name, from) = profile.map_or((None, String::new()), |profile| (Some(profile.name), profile.file));
         shown.push(Shown { key: "profile", value: name, from });
+        let mut remarks = Vec::new();
         for file in files {
-            shown.push(Shown { key: "file", value: Some(file.shown), from: file.from.into() });
+            let from = match &file.unreadable {
+                Some(why) => {
+                    remarks.push(format!("{} is passed over, it cannot be read: {why}", file.shown));
+                    format!("{}, unreadable: {why}", file.from)
+                }
+                None => file.from.into(),
+            };
+            shown.push(Shown { key: "file", value: Some(file.shown), from });
         }
-        Ok(Self { globals, shown })
+        Ok(Self { globals, shown, remarks })
     }
 }
 
@@ -160,6 +178,33 @@ fn token(layers: &[Layer], target: usize, profile: usize) -> Result<Option<(Said
         }
     }
     Ok(None)
+}
+
+/// A token of the environment is for a server that the user named. Of a folder's file only this machine is believed: the file
+/// may be a stranger's, and its server too.
+fn withheld((said, secret): (Said, Secret), url: &Said, env: Environment<'_>) -> (Said, Secret) {
+    if !["ABIDE_TOKEN", "ABIDE_TOKEN_FILE"].contains(&&*said.from) || is_loopback(&url.value) {
+        return (said, secret);
+    }
+    let own = file::of_user(env).map_or("your own config.toml".into(), |path| path.display().to_string());
+    let why = Withheld {
+        what: format!("{} is not sent to {}, which only {} names", said.from, shown_url(url), url.from),
+        hint: format!("if that is your server, name it with --url or ABIDE_URL, or put the profile into {own}"),
+    };
+    (said, Secret::Withheld(why))
+}
+
+/// Whether a URL is one of this machine. What is not plainly so is not.
+fn is_loopback(url: &str) -> bool {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).unwrap_or_default();
+    let rest = rest.trim_end_matches('/');
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !rest.ends_with(']') => (host, port),
+        _ => (rest, ""),
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let known = host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    known && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn check_url(said: &Said) -> Result<(), Failure> {
@@ -341,6 +386,74 @@ mod tests {
         assert!(matches!(token(&Flags::default(), &env), Some(Secret::File(path)) if path.is_absolute()));
         let flags = Flags { url: Some("http://evil:1".into()), ..Flags::default() };
         assert!(token(&flags, &env).is_none());
+    }
+
+    /// A folder that somebody else made names a server of theirs; what the user has for other servers stays here.
+    #[test]
+    fn the_file_of_a_folder_gets_at_no_secret_of_the_user() {
+        let (folder, home) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
+        let home = home.path().display().to_string();
+        let with = |profile: &str, flags: &Flags, env: &[(&str, &str)]| {
+            std::fs::write(folder.path().join("abide.toml"), format!("[profile.default]\n{profile}")).unwrap();
+            resolved_in(folder.path(), flags, &[&[("HOME", home.as_str())], env].concat())
+        };
+        let token = |profile: &str, flags: &Flags, env: &[(&str, &str)]| {
+            with(profile, flags, env).unwrap().globals.server.unwrap().token
+        };
+        let none = Flags::default();
+        let secrets = [[("ABIDE_TOKEN", "abide_secret")], [("ABIDE_TOKEN_FILE", "secret")]];
+        for env in &secrets {
+            let evil = ["http://evil:1", "https://127.0.0.1.evil", "http://127.0.0.1:1.evil", "http://localhost.evil"];
+            for url in evil {
+                let sent = token(&format!("url = \"{url}\""), &none, env);
+                assert!(
+                    matches!(&sent, Some(Secret::Withheld(why)) if why.hint.contains("ABIDE_URL")),
+                    "{url}: {sent:?}"
+                );
+            }
+            for url in ["http://127.0.0.1:1", "http://localhost:7411/", "https://[::1]:1", "http://[::1]"] {
+                let sent = token(&format!("url = \"{url}\""), &none, env);
+                assert!(matches!(sent, Some(Secret::Text(_) | Secret::File(_))), "{url}");
+            }
+            // Whoever names the server means it.
+            let flags = Flags { url: Some("http://evil:1".into()), ..Flags::default() };
+            assert!(!matches!(token("url = \"http://evil:1\"", &flags, env), None | Some(Secret::Withheld(_))));
+        }
+        let flags = Flags { token_file: Some("mine".into()), ..Flags::default() };
+        assert!(matches!(token("url = \"http://evil:1\"", &flags, &[]), Some(Secret::File(_))));
+
+        std::os::unix::fs::symlink(&home, folder.path().join("led")).unwrap();
+        std::fs::write(Path::new(&home).join("secret"), "abide_secret").unwrap();
+        std::fs::write(folder.path().join("token"), "abide_theirs").unwrap();
+        let absolute = format!("{home}/secret");
+        for file in ["~/secret", "../secret", "a/../../secret", "led/secret", absolute.as_str()] {
+            let settings = with(&format!("url = \"http://evil:1\"\ntoken_file = \"{file}\""), &none, &[]);
+            let failure = settings.err().unwrap_or_else(|| panic!("{file} is taken"));
+            let hint = failure.hint.unwrap_or_default();
+            assert!(failure.code == "bad_config" && hint.contains("config.toml"), "{file}: {} {hint}", failure.what);
+        }
+        for file in ["token", "./token", "later/token"] {
+            let sent = token(&format!("url = \"http://h:1\"\ntoken_file = \"{file}\""), &none, &[]);
+            assert!(matches!(sent, Some(Secret::File(path)) if path.is_absolute()), "{file}");
+        }
+    }
+
+    /// Who names a profile means one; a folder's file has nothing to say about the user's.
+    #[test]
+    fn a_profile_that_is_named_is_of_one_file() {
+        let (folder, home) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
+        let config = home.path().join("abide/config.toml");
+        std::fs::create_dir_all(config.parent().unwrap()).unwrap();
+        std::fs::write(&config, "[profile.shop]\nurl = \"http://shop:1\"\ntoken_file = \"shop.token\"\n").unwrap();
+        std::fs::write(folder.path().join("abide.toml"), "[profile.shop]\nurl = \"http://evil:1\"\n").unwrap();
+        let config_home = home.path().display().to_string();
+        let env = [("XDG_CONFIG_HOME", config_home.as_str()), ("ABIDE_PROFILE", "shop")];
+        let failure = resolved_in(folder.path(), &Flags::default(), &env).err().expect("either may be meant");
+        assert!(
+            failure.code == "two_profiles" && failure.what.contains(&*config.to_string_lossy()),
+            "{}",
+            failure.what
+        );
     }
 
     /// A server that runs in the folder is meant there unless somebody names another, and only as long as it runs. It is sent no

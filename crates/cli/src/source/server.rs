@@ -113,6 +113,9 @@ fn read(secret: &Secret) -> Result<String, Failure> {
     use std::io::Read;
     let text = match secret {
         Secret::Text(text) => text.clone(),
+        Secret::Withheld(why) => {
+            return Err(Failure::usage("token_withheld", why.what.clone()).hint(why.hint.clone()));
+        }
         Secret::File(path) => {
             let unreadable = |error: std::io::Error| {
                 let what = format!("the file of the token, {}, cannot be read: {error}", path.display());
