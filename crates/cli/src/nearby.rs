@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) const FOLDER: &str = ".abide";
 /// Who says so, as the other verbs tell it.
 pub(crate) const FROM: &str = "abide dev in this folder";
+/// Who says so of the store that stays when the server has stopped.
+pub(crate) const KEPT: &str = "kept by abide dev in this folder, which does not run";
 
 /// The store that stays in a folder.
 pub(crate) fn kept(folder: &Path) -> PathBuf {

@@ -138,6 +138,30 @@ fn a_home_that_may_not_be_read_is_passed_over() {
     mode(&home, 0o700);
 }
 
+/// What is shown is what holds, by whichever option it was said, wherever that stands.
+#[test]
+fn json_may_be_asked_for_anywhere() {
+    let shop = Shop::new();
+    for args in [["--json", "config", "show"], ["config", "--json", "show"], ["config", "show", "--json"]] {
+        assert_eq!(said(shop.abide(&args), "output"), ("json".into(), "--json".into()));
+    }
+    let lines = shop.abide(&["-o", "jsonl", "config", "show", "--json"]).ok();
+    assert!(lines.out.lines().all(|line| line.starts_with("{\"")), "{lines:?}");
+    let error = shop.abide(&["--json", "run", "list"]);
+    assert!(error.err.starts_with("{\"error\""), "{error:?}");
+}
+
+/// A store that abide dev left is what commands in its folder look at, and is not taken for a server that runs.
+#[test]
+fn a_store_that_was_kept_is_said_to_be() {
+    let shop = Shop::new();
+    std::fs::create_dir(shop.dir().join(".abide")).unwrap();
+    let old = format!("sqlite:{}", shop.dir().join(".abide/abide.db").display());
+    shop.abide(&["--store", &old, "run", "start", "greet"]).ok();
+    let (value, from) = said(shop.abide(&["config", "show", "--json"]), "store");
+    assert!(value.ends_with(".abide/abide.db") && from.starts_with("kept by abide dev"), "{value} {from}");
+}
+
 /// What a server says of another server is told, and the token goes to neither it nor whoever it names.
 #[test]
 fn a_redirect_is_not_followed() {
@@ -184,9 +208,12 @@ fn a_server_that_is_not_there_or_another_is_told_apart() {
     refused(&watched, 1, "not_abide");
     foreign.join().unwrap();
     // Nobody is there any more.
-    for args in [&["run", "list"][..], &["run", "start", "greet"], &["run", "watch", &run], &["token", "list"]] {
+    // Of a question that was not answered nothing is left open, and of a change nobody knows.
+    let looking = [&["run", "list"][..], &["run", "watch", &run], &["token", "list"], &["user", "list"]];
+    let changing = [&["run", "start", "greet"][..], &["token", "revoke", "x"], &["queue", "pause", "mail"]];
+    for (args, exit) in looking.into_iter().map(|args| (args, 1)).chain(changing.into_iter().map(|args| (args, 5))) {
         let nobody = shop.abide(&[&["--url", &url], args].concat());
-        refused(&nobody, 5, "unreachable");
+        refused(&nobody, exit, "unreachable");
         assert!(nobody.err.contains(&url), "{nobody:?}");
     }
 }

@@ -104,7 +104,7 @@ impl File {
         for (key, text) in &mut values {
             if *key == "token_file" && self.whose == Whose::Folder {
                 *text = self.inside(name, text, env)?;
-            } else if *key == "token_file" {
+            } else if ["token_file", "ca_file"].contains(key) {
                 *text = beside(&self.path, text, env);
             }
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use abide_kernel::{Payload, StartSpec};
 use clap::ValueEnum;
 
 use crate::failure::Failure;
@@ -15,7 +16,7 @@ use crate::options::{Asked, Colour, Flags, Format, Globals, STORE, Secret, TimeS
 use file::{Profile, Whose};
 
 /// What is decided here.
-pub(crate) const KEYS: [&str; 7] = ["store", "url", "namespace", "token_file", "output", "time", "color"];
+pub(crate) const KEYS: [&str; 8] = ["store", "url", "namespace", "token_file", "ca_file", "output", "time", "color"];
 
 /// What holds, and for each value who said so.
 pub(crate) struct Settings {
@@ -84,7 +85,9 @@ impl Settings {
         {
             token = token.map(|token| withheld(token, url, env));
         }
+        let authority = if layer == named { None } else { authority(&layers, layer, at) };
         let first = |key: &str| layers.iter().find_map(|layer| layer.get(key)).cloned();
+        first("namespace").as_ref().map(check_namespace).transpose()?;
         let globals = Globals {
             store: match &target {
                 Some(Target::Store(said)) => said.value.clone(),
@@ -95,8 +98,14 @@ impl Settings {
             server: match &target {
                 Some(Target::Server(said)) => {
                     check_url(said)?;
-                    let token = token.as_ref().map(|(_, secret)| secret.clone());
-                    Some(Asked { url: said.value.clone(), from: said.from.clone(), token })
+                    Some(Asked {
+                        url: said.value.clone(),
+                        from: said.from.clone(),
+                        token: token.as_ref().map(|(_, secret)| secret.clone()),
+                        token_from: token.as_ref().map(|(said, _)| said.from.clone()),
+                        passed_over: layers[at].get("token_file").filter(|_| layer != at).map(|said| said.from.clone()),
+                        ca_file: authority.as_ref().map(|said| PathBuf::from(&said.value)),
+                    })
                 }
                 _ => None,
             },
@@ -104,6 +113,7 @@ impl Settings {
             time: word(first("time").as_ref(), "time")?,
             color: word(first("color").as_ref(), "color")?.unwrap_or(Colour::Auto),
             namespace: first("namespace").map(|said| said.value),
+            asks: asks(flags),
         };
         let mut shown = vec![show_target(target.as_ref())];
         if globals.server.is_some() {
@@ -113,6 +123,8 @@ impl Settings {
                 Secret::Withheld(_) => (Some("withheld".to_owned()), said.from),
             });
             shown.push(Shown { key: "token", value, from });
+            let (value, from) = authority.map_or((None, String::new()), |said| (Some(said.value), said.from));
+            shown.push(Shown { key: "ca_file", value, from });
         }
         let usual = [("namespace", None), ("output", Some("text")), ("time", None), ("color", Some("auto"))];
         for (key, default) in usual {
@@ -180,6 +192,13 @@ fn token(layers: &[Layer], target: usize, profile: usize) -> Result<Option<(Said
     Ok(None)
 }
 
+/// Whose certificates are believed of a server. That of a profile counts for the profile's own server: else the file of a folder
+/// could have somebody else believed in place of a server that the user names.
+fn authority(layers: &[Layer], target: usize, profile: usize) -> Option<Said> {
+    let heard = layers.iter().enumerate().filter(|(index, _)| *index != profile || target == profile);
+    heard.into_iter().find_map(|(_, layer)| layer.get("ca_file")).cloned()
+}
+
 /// A token of the environment is for a server that the user named. Of a folder's file only this machine is believed: the file
 /// may be a stranger's, and its server too.
 fn withheld((said, secret): (Said, Secret), url: &Said, env: Environment<'_>) -> (Said, Secret) {
@@ -219,6 +238,20 @@ fn check_url(said: &Said) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A namespace is a name, and a part of paths: there, `.` and `..` would mean another one.
+fn check_namespace(said: &Said) -> Result<(), Failure> {
+    let mut spec = StartSpec::new("any", Payload::null());
+    spec.namespace = said.value.as_str().into();
+    if let Err(refusal) = spec.validate() {
+        return Err(Failure::usage(refusal.code(), format!("{}: {refusal}", said.from)));
+    }
+    if [".", ".."].contains(&&*said.value) {
+        let what = format!("{}: expected the name of a namespace, found {:?}", said.from, said.value);
+        return Err(Failure::usage("invalid", what).hint("paths give . and .. a meaning of their own"));
+    }
+    Ok(())
+}
+
 /// A URL without who logs in by it.
 fn shown_url(said: &Said) -> String {
     let (scheme, rest) = said.value.split_once("://").unwrap_or(("", &said.value));
@@ -250,7 +283,7 @@ fn word<T: ValueEnum>(said: Option<&Said>, key: &str) -> Result<Option<T>, Failu
 }
 
 /// The word that was most likely meant.
-fn nearest<'a>(found: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(found: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let near = words.map(|word| (strsim::jaro_winkler(found, word), word)).filter(|(near, _)| *near > 0.7);
     near.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, word)| word)
 }
@@ -261,11 +294,50 @@ fn of_flags(flags: &Flags) -> Layer {
     layer.say("store", flags.store.clone(), "--store");
     layer.say("url", flags.url.clone(), "--url");
     layer.say("token_file", flags.token_file.as_ref().map(|path| path.display().to_string()), "--token-file");
+    layer.say("ca_file", flags.ca_file.as_ref().map(|path| path.display().to_string()), "--ca-file");
     layer.say("namespace", flags.namespace.clone(), "--namespace");
+    layer.say("output", flags.json.then(|| "json".into()), "--json");
     layer.say("output", flags.output.and_then(|format| name(format.to_possible_value())), "--output");
     layer.say("time", flags.time.and_then(|style: TimeStyle| name(style.to_possible_value())), "--time");
     layer.say("color", flags.color.and_then(|colour| name(colour.to_possible_value())), "--color");
     layer
+}
+
+/// The options that say whom to ask, as a shell takes them. A password is not repeated.
+fn asks(flags: &Flags) -> String {
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    let given = [
+        ("--store", flags.store.as_deref().and_then(without_password)),
+        ("--url", flags.url.clone()),
+        ("--token-file", path(&flags.token_file)),
+        ("--ca-file", path(&flags.ca_file)),
+        ("--profile", flags.profile.clone()),
+        ("-n", flags.namespace.clone()),
+    ];
+    let given = given.into_iter().filter_map(|(name, value)| Some(format!("{name} {} ", quoted(&value?))));
+    given.collect()
+}
+
+fn without_password(url: &str) -> Option<String> {
+    if url.contains("password=") {
+        return None;
+    }
+    let login = |rest: &str| rest.rsplit_once('@').map(|(login, host)| (login.to_owned(), host.to_owned()));
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, login(rest)?))) {
+        Some((scheme, (login, host))) => {
+            Some(format!("{scheme}://{}@{host}", login.split(':').next().unwrap_or_default()))
+        }
+        None => Some(url.to_owned()),
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_-+=:,./@%".contains(sign);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 fn variable(env: Environment<'_>, name: &str) -> Option<Said> {
@@ -279,6 +351,7 @@ fn of_environment(env: Environment<'_>) -> Layer {
         ("url", "ABIDE_URL"),
         ("token", "ABIDE_TOKEN"),
         ("token_file", "ABIDE_TOKEN_FILE"),
+        ("ca_file", "ABIDE_CA_FILE"),
         ("namespace", "ABIDE_NAMESPACE"),
         ("output", "ABIDE_OUTPUT"),
         ("time", "ABIDE_TIME"),
@@ -321,7 +394,7 @@ fn of_kept(folder: &Path) -> Layer {
     let (kept, usual) = (nearby::kept(folder), folder.join("abide.db"));
     let mut layer = Layer::default();
     let url = (kept.exists() && !usual.exists()).then(|| format!("sqlite:{}", kept.display()));
-    layer.say("store", url, nearby::FROM);
+    layer.say("store", url, nearby::KEPT);
     layer
 }
 
@@ -486,6 +559,38 @@ mod tests {
         let _store = SqliteStore::open(&kept, Durability::Relaxed, 1, "dev").unwrap();
         let _note = Nearby::announce(folder.path(), "http://192.0.2.1:80", Path::new(".abide/abide.db")).unwrap();
         assert!(resolved_in(folder.path(), &none, &[]).unwrap().globals.server.is_none());
+    }
+
+    /// A folder's file must not have an authority of theirs believed for a server of the user's.
+    #[test]
+    fn the_authority_of_a_profile_counts_for_its_own_server_only() {
+        let (_folder, path) = folder("[profile.default]\nurl = \"https://h:1\"\nca_file = \"ca.pem\"\n");
+        let authority = |flags: &Flags, more: &[(&str, &str)]| {
+            let env = [&[("ABIDE_CONFIG", path.as_str())], more].concat();
+            resolved(flags, &env).unwrap().globals.server.unwrap().ca_file
+        };
+        assert!(authority(&Flags::default(), &[]).is_some_and(|path| path.is_absolute() && path.ends_with("ca.pem")));
+        let other = [("ABIDE_URL", "https://other:1")];
+        assert_eq!(authority(&Flags::default(), &other), None);
+        let flags = Flags { ca_file: Some("mine.pem".into()), ..Flags::default() };
+        assert_eq!(authority(&flags, &other), Some("mine.pem".into()));
+        let env = [other[0], ("ABIDE_CA_FILE", "env.pem")];
+        assert_eq!(authority(&Flags::default(), &env), Some("env.pem".into()));
+    }
+
+    #[test]
+    fn what_says_whom_to_ask_is_repeated_for_a_shell() {
+        let flags = Flags {
+            url: Some("http://h:1".into()),
+            namespace: Some("ada's".into()),
+            output: Some(Format::Json),
+            ..Flags::default()
+        };
+        assert_eq!(asks(&flags), r"--url http://h:1 -n 'ada'\''s' ");
+        let store = |store: &str| asks(&Flags { store: Some(store.into()), ..Flags::default() });
+        assert_eq!(store("postgres://ada:hush@h/d"), "--store postgres://ada@h/d ");
+        assert_eq!(store("postgres://h/d?password=hush"), "");
+        assert_eq!(store("sqlite:abide.db"), "--store sqlite:abide.db ");
     }
 
     #[test]
