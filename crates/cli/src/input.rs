@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use abide_kernel::{Payload, limits};
+use jiff::SpanRelativeTo;
 
 use crate::failure::Failure;
 
@@ -44,11 +46,21 @@ fn read(from: impl Read, what: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// A duration like `30s`, `5m` or `1h 30m`.
+/// A duration like `30s`, `1h 30m`, `2d` or `1w`. A day has 24 hours: none of another length is known here.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: Result<jiff::SignedDuration, _> = text.parse();
-    let duration = parsed.ok().and_then(|duration| Duration::try_from(duration).ok());
-    duration.ok_or_else(|| format!("expected a duration like 30s, 5m or 1h 30m, found {text:?}"))
+    let parsed: Result<jiff::Span, _> = text.parse();
+    let exact = parsed.ok().and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+    let duration = exact.and_then(|duration| Duration::try_from(duration).ok());
+    duration.ok_or_else(|| format!("expected a duration like 30s, 5m, 1h 30m, 2d or 1w, found {text:?}"))
+}
+
+/// Where to listen: an address of this machine with a port.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let local = || Some(SocketAddr::from((Ipv4Addr::LOCALHOST, text.strip_prefix("localhost:")?.parse().ok()?)));
+    let address = text.parse().ok().or_else(local);
+    address.ok_or_else(|| {
+        format!("expected ADDRESS:PORT like 127.0.0.1:7411, 0.0.0.0:7411 or localhost:7411, found {text:?}")
+    })
 }
 
 #[cfg(test)]
@@ -59,8 +71,19 @@ mod tests {
     fn durations_are_read_in_words() {
         assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5_400)));
-        for wrong in ["", "30", "soon", "-5s"] {
+        assert_eq!(duration("90d"), Ok(Duration::from_secs(90 * 86_400)));
+        assert_eq!(duration("1w 2d 3h"), Ok(Duration::from_secs(9 * 86_400 + 3 * 3_600)));
+        for wrong in ["", "30", "soon", "-5s", "1mo", "-1d"] {
             assert!(duration(wrong).unwrap_err().contains("30s"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_to_listen_at_has_a_port() {
+        assert_eq!(address("localhost:7601"), Ok(([127, 0, 0, 1], 7601).into()));
+        assert_eq!(address("[::1]:0"), Ok("[::1]:0".parse().unwrap()));
+        for wrong in ["", ":7601", "7601", "localhost", "example.com:80", "localhost:70000"] {
+            assert!(address(wrong).unwrap_err().contains("127.0.0.1:7411"), "{wrong}");
         }
     }
 

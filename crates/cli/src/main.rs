@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use failure::{Exit, Failure, Outcome};
-use options::{AsJson, Flags, Format, Globals};
+use options::{Flags, Format, Globals};
 use settings::Settings;
 
 #[global_allocator]
@@ -101,31 +101,6 @@ enum Verb {
     Bench(bench::Bench),
 }
 
-impl Verb {
-    fn as_json(&self) -> Option<AsJson> {
-        match self {
-            Self::Run(run) => Some(run.json),
-            Self::Approval(approval) => Some(approval.json),
-            Self::Task(task) => Some(task.json),
-            Self::DeadLetter(dead_letter) => Some(dead_letter.json),
-            Self::Effect(effect) => Some(effect.json),
-            Self::Queue(queue) => Some(queue.json),
-            Self::Worker(worker) => Some(worker.json),
-            Self::Store(store) => Some(store.json),
-            Self::Node(node) => Some(node.json),
-            Self::Dev(dev) => Some(dev.json),
-            Self::Serve(serve) => Some(serve.json),
-            Self::Token(token) => Some(token.json),
-            Self::Config(config) => Some(config.json),
-            Self::User(user) => Some(user.json),
-            Self::Check(check) => Some(check.json),
-            Self::Doctor(doctor) => Some(doctor.json),
-            Self::Demo(demo) => Some(demo.json),
-            Self::Completions(_) | Self::Man(_) | Self::DemoWorker(_) | Self::Bench(_) => None,
-        }
-    }
-}
-
 fn main() -> ExitCode {
     let Cli { mut flags, command } = Cli::parse();
     // Whoever speaks TLS here does so with it; it fails only where it was done before.
@@ -134,16 +109,16 @@ fn main() -> ExitCode {
     if matches!(command, Verb::Bench(_)) {
         flags.url = None;
     }
-    let json = command.as_json().is_some_and(|json| json.json);
-    let asked = flags.output.unwrap_or(if json { Format::Json } else { Format::Text });
+    let asked = flags.output.unwrap_or(if flags.json { Format::Json } else { Format::Text });
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let settings = match Settings::resolve(&flags, &env, Path::new("")) {
         Ok(settings) => settings,
         Err(failure) => return report(Err(failure), asked),
     };
-    let globals = &settings.globals;
-    let globals = command.as_json().map_or_else(|| globals.clone(), |json| json.applied(globals));
+    let globals = settings.globals.clone();
     let format = globals.output;
+    let screen = screen::Screen::new(&globals);
+    settings.remarks.iter().for_each(|remark| screen.remark(remark));
     report(perform(command, globals, &settings), format)
 }
 

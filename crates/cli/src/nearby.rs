@@ -1,6 +1,9 @@
 //! The server that `abide dev` runs in this folder, and the store that it keeps there: what the other verbs mean in this folder
 //! when nothing else is said.
 
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use abide_store::sqlite::SqliteStore;
@@ -10,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) const FOLDER: &str = ".abide";
 /// Who says so, as the other verbs tell it.
 pub(crate) const FROM: &str = "abide dev in this folder";
+/// Who says so of the store that stays when the server has stopped.
+pub(crate) const KEPT: &str = "kept by abide dev in this folder, which does not run";
 
 /// The store that stays in a folder.
 pub(crate) fn kept(folder: &Path) -> PathBuf {
@@ -43,12 +48,15 @@ impl Nearby {
     /// Lets other commands in a folder find a server of this process.
     pub(crate) fn announce(folder: &Path, url: &str, store: &Path) -> std::io::Result<Announced> {
         let path = Self::file(folder);
-        std::fs::create_dir_all(folder.join(FOLDER))?;
+        let beside = folder.join(FOLDER);
+        std::fs::create_dir_all(&beside)?;
         let note = Self { url: url.into(), store: store.into(), pid: std::process::id() };
-        // Whoever reads meanwhile finds the old note or this one.
-        let fresh = path.with_extension("new");
-        std::fs::write(&fresh, serde_json::to_string(&note)?)?;
-        std::fs::rename(&fresh, &path)?;
+        // Whoever reads meanwhile finds the old note or this one. The name is new each time: the folder may have a link of any
+        // name that could be known before, and what it leads to would be overwritten.
+        let all = Permissions::from_mode(0o644);
+        let mut fresh = tempfile::Builder::new().prefix("dev.").permissions(all).tempfile_in(&beside)?;
+        fresh.write_all(serde_json::to_string(&note)?.as_bytes())?;
+        fresh.persist(&path)?;
         Ok(Announced { path })
     }
 }

@@ -25,6 +25,11 @@ pub(crate) struct Flags {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
+    /// A file with the authority that signed the certificate of an https:// server, in PEM, or with the certificate itself if
+    /// nobody else signed it; else ABIDE_CA_FILE or the profile. The authorities of the machine are believed anyway
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+
     /// The profile of abide.toml or of the user's config.toml; else ABIDE_PROFILE, or default
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) profile: Option<String>,
@@ -32,6 +37,10 @@ pub(crate) struct Flags {
     /// How answers are written; else ABIDE_OUTPUT, the profile, or text: a table on a terminal and tab-separated otherwise
     #[arg(short, long, global = true, value_enum, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
+
+    /// The same as -o json
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
 
     /// How instants are written; else ABIDE_TIME, the profile, or relative on a terminal and iso otherwise
     #[arg(long, global = true, value_enum, value_name = "STYLE")]
@@ -60,6 +69,8 @@ pub(crate) struct Globals {
     pub(crate) time: Option<TimeStyle>,
     pub(crate) color: Colour,
     pub(crate) namespace: Option<String>,
+    /// The options that say whom to ask, as they were given: lines to copy need them again.
+    pub(crate) asks: String,
 }
 
 /// A server that is asked.
@@ -69,6 +80,12 @@ pub(crate) struct Asked {
     /// Who named it.
     pub(crate) from: String,
     pub(crate) token: Option<Secret>,
+    /// Who gave the token.
+    pub(crate) token_from: Option<String>,
+    /// Who has a token that is for another server, where none is sent.
+    pub(crate) passed_over: Option<String>,
+    /// A file of authorities that are believed beside those of the machine.
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// Where a token is.
@@ -78,6 +95,15 @@ pub(crate) enum Secret {
     Text(String),
     /// In a file, which is read when it is needed.
     File(PathBuf),
+    /// Not for this server: whoever would ask it with the token is refused.
+    Withheld(Withheld),
+}
+
+/// Why a token is sent to nobody, and what to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Withheld {
+    pub(crate) what: String,
+    pub(crate) hint: String,
 }
 
 /// A secret is shown to nobody, not even to whoever looks for a mistake of ours.
@@ -86,6 +112,7 @@ impl std::fmt::Debug for Secret {
         match self {
             Self::Text(_) => f.write_str("Text(…)"),
             Self::File(path) => write!(f, "File({})", path.display()),
+            Self::Withheld(why) => write!(f, "{why:?}"),
         }
     }
 }
@@ -119,23 +146,4 @@ pub(crate) enum Colour {
     Always,
     /// Never.
     Never,
-}
-
-/// `--json`, the short way to say `-o json`, for the verbs of one noun.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct AsJson {
-    /// The same as -o json
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-}
-
-impl AsJson {
-    /// The options, with `--json` taken at its word.
-    pub(crate) fn applied(self, globals: &Globals) -> Globals {
-        let mut globals = globals.clone();
-        if self.json && globals.output == Format::Text {
-            globals.output = Format::Json;
-        }
-        globals
-    }
 }

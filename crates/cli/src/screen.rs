@@ -65,6 +65,7 @@ pub(crate) struct Screen {
     coloured: bool,
     times: TimeStyle,
     now: Timestamp,
+    asks: String,
 }
 
 impl Screen {
@@ -78,6 +79,7 @@ impl Screen {
             coloured: is_coloured(globals.color, terminal),
             times: globals.time.unwrap_or(usual),
             now: Timestamp(wall.as_millis() as i64),
+            asks: globals.asks.clone(),
         }
     }
 
@@ -105,6 +107,14 @@ impl Screen {
     pub(crate) fn id(&self, run: RunId) -> String {
         let full = run.to_string();
         if self.terminal && self.is_text() { full[..SHORT_ID].to_owned() } else { full }
+    }
+
+    /// A line to copy, with the options that said whom to ask this time.
+    pub(crate) fn command(&self, line: &str) -> String {
+        match line.strip_prefix("abide ") {
+            Some(rest) => format!("abide {}{rest}", self.asks),
+            None => line.to_owned(),
+        }
     }
 
     /// Text in its tone. It must be clean already.

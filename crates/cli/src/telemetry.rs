@@ -10,6 +10,7 @@ use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Layer, Registry, fmt, registry};
 
 use crate::failure::Failure;
+use crate::settings::nearest;
 
 /// What a server tells of itself.
 #[derive(Clone, Debug, Args)]
@@ -41,6 +42,21 @@ pub(crate) enum LogFormat {
 }
 
 const LEVEL: &str = "warn";
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Levels as they are given. A word alone is a level: it would be taken for the name of a part, of which everything is logged.
+fn levels(text: &str) -> Result<Targets, Failure> {
+    let alone = text.split(',').map(str::trim).filter(|word| !word.is_empty() && !word.contains('='));
+    let strange = alone.into_iter().find(|word| !LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word)));
+    let parsed = text.parse().ok().filter(|_| strange.is_none() && !text.trim().is_empty());
+    parsed.ok_or_else(|| {
+        let what = format!("expected levels like info or warn,abide::run=info, found {text:?}");
+        let near = strange.and_then(|word| nearest(word, LEVELS.into_iter()));
+        let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+        let all = LEVELS.join(", ");
+        Failure::usage("bad_log_level", what).hint(format!("{near}one of {all}; for some parts another, as PART=LEVEL"))
+    })
+}
 
 impl Default for Telemetry {
     fn default() -> Self {
@@ -52,11 +68,7 @@ impl Default for Telemetry {
 impl Telemetry {
     /// Begins to log, and gives whoever takes traces, if there is one.
     pub(crate) fn begin(&self) -> Result<Option<Arc<dyn Tracer>>, Failure> {
-        let levels: Targets = self.log_level.parse().map_err(|_| {
-            let what = format!("expected levels like info or warn,abide::run=info, found {:?}", self.log_level);
-            Failure::usage("bad_log_level", what)
-                .hint("one of off, error, warn, info, debug, trace; for some parts another")
-        })?;
+        let levels = levels(&self.log_level)?;
         let traces = match &self.otlp {
             None => None,
             Some(url) => {
@@ -79,5 +91,24 @@ impl Telemetry {
             LogFormat::Compact => lines.compact().boxed(),
             LogFormat::Json => lines.json().flatten_event(true).boxed(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_alone_is_a_level() {
+        for right in ["info", "WARN", "off", "warn,abide::run=info", "abide=debug", "info, abide::run=trace"] {
+            assert!(levels(right).is_ok(), "{right}");
+        }
+        for wrong in ["nonsense", "", "warn,everything", "abide::run", "abide=loud", "inof"] {
+            let failure = levels(wrong).expect_err(wrong);
+            assert!(failure.code == "bad_log_level" && failure.what.contains("info"), "{wrong}");
+        }
+        assert!(
+            levels("debgu").is_err_and(|failure| failure.hint.is_some_and(|hint| hint.contains("did you mean debug?")))
+        );
     }
 }

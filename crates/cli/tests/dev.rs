@@ -15,10 +15,14 @@ fn the_first_five_minutes_need_nothing() {
     let shop = Shop::new();
     let open = shop.abide(&["dev", "--listen", "0.0.0.0:0"]);
     assert!(open.code == 2 && open.err.contains("open_to_all"), "{open:?}");
+    assert!(!open.err.contains("--no-auth out") && open.err.contains("abide serve"), "{open:?}");
     assert!(!shop.dir().join(".abide").exists(), "nothing is left behind");
     let served = Served::by(&shop, "dev", &[]);
     let greeted = shop.abide(&GREET).ok();
     assert!(greeted.out.contains("hello Ada, and goodbye Ada"), "{greeted:?}");
+    // Without an input, as the help says.
+    let greeted = shop.abide(&["run", "start", "greet", "--follow"]).ok();
+    assert!(greeted.out.contains("hello world, and goodbye world"), "{greeted:?}");
     let shown = shop.abide(&["config", "show"]).ok();
     assert!(shown.out.contains(&served.url()) && shown.out.contains("abide dev in this folder"), "{shown:?}");
     assert_eq!(served.stop("-INT"), Some(0));
@@ -27,14 +31,14 @@ fn the_first_five_minutes_need_nothing() {
     let runs = shop.abide(&["run", "list", "--json"]).ok().json();
     assert_eq!(runs["runs"][0]["workflow"], "greet", "{runs}");
     let served = Served::by(&shop, "dev", &["--no-example"]);
-    assert_eq!(shop.abide(&["run", "list", "--json"]).ok().json()["runs"].as_array().map(Vec::len), Some(1));
+    assert_eq!(shop.abide(&["run", "list", "--json"]).ok().json()["runs"].as_array().map(Vec::len), Some(2));
     let explained = shop.abide(&["run", "start", "greet", "--json"]).ok().json();
     let run = explained["run"].as_str().expect("a run");
     assert!(shop.abide(&["run", "explain", run]).ok().out.contains("no live worker"), "the example is left out");
     let again = shop.abide(&["dev"]);
-    assert!(again.code == 2 && again.err.contains(&served.url()) && again.err.contains("store_in_use"), "{again:?}");
+    assert!(again.code == 1 && again.err.contains(&served.url()) && again.err.contains("store_in_use"), "{again:?}");
     // What needs a store is told of the one that is there.
-    assert_eq!(shop.abide(&["store", "stats", "--json"]).ok().json()["runs"]["done"], 1);
+    assert_eq!(shop.abide(&["store", "stats", "--json"]).ok().json()["runs"]["done"], 2);
     assert_eq!(served.stop("-TERM"), Some(0));
     assert!(!shop.path().exists(), "no other store was made");
 }
@@ -52,6 +56,59 @@ fn a_server_that_was_killed_is_not_asked() {
     let served = Served::by(&shop, "dev", &[]);
     assert_eq!(shop.abide(&["run", "list", "--json"]).ok().json()["runs"][0]["run"], run["run"]);
     assert_eq!(served.stop("-INT"), Some(0));
+}
+
+/// Whoever owns the store is told in the same way, whichever verb finds out.
+#[test]
+fn a_store_in_use_is_always_the_same_failure() {
+    let shop = Shop::new();
+    let served = Served::by(&shop, "dev", &["--no-example", "--store", "sqlite:abide.db"]);
+    for args in [&["dev"][..], &["dev", "--store", "sqlite:abide.db"], &["serve", "--store", "sqlite:abide.db"]] {
+        let refused = shop.abide(&[args, &["--listen", "localhost:0"]].concat());
+        assert!(refused.code == 1 && refused.err.contains("code: store_in_use"), "{refused:?}");
+    }
+    assert_eq!(served.stop("-INT"), Some(0));
+}
+
+/// A folder that may not be written to is named, and what to do there.
+#[test]
+fn a_folder_that_may_not_be_written_to_is_named() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let shop = Shop::new();
+    std::fs::set_permissions(shop.dir(), PermissionsExt::from_mode(0o555)).expect("it is ours");
+    let mut command = shop.command();
+    // Nothing is closed to root.
+    if std::fs::metadata(shop.dir()).expect("it is there").uid() == 0 {
+        command.uid(65_534).gid(65_534);
+    }
+    let output = command.args(["dev", "--listen", "127.0.0.1:0"]).output().expect("the binary runs");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(".abide cannot be made") && said.contains(shop.dir().to_str().expect("text")), "{said}");
+    assert!(said.contains("--ephemeral") && said.contains("code: unwritable"), "{said}");
+    std::fs::set_permissions(shop.dir(), PermissionsExt::from_mode(0o755)).expect("it is ours");
+}
+
+/// A folder that somebody else made has links of names that are known before; what they lead to stays as it is.
+#[test]
+fn links_in_a_folder_are_not_written_through() {
+    let shop = Shop::new();
+    let precious = shop.dir().join("precious");
+    std::fs::write(&precious, "keep me").expect("it is written");
+    std::fs::create_dir(shop.dir().join(".abide")).expect("it is made");
+    for name in ["dev.new", "dev.json"] {
+        std::os::unix::fs::symlink(&precious, shop.dir().join(".abide").join(name)).expect("it is linked");
+    }
+    let served = Served::by(&shop, "dev", &["--no-example"]);
+    shop.abide(&["run", "list"]).ok();
+    assert_eq!(served.stop("-INT"), Some(0));
+    let lock = shop.dir().join(".abide/abide.db.lock");
+    std::fs::remove_file(&lock).expect("it is there");
+    std::os::unix::fs::symlink(&precious, &lock).expect("it is linked");
+    let led = shop.abide(&["dev", "--listen", "127.0.0.1:0"]);
+    assert!(led.code == 1 && led.err.contains("symbolic link"), "{led:?}");
+    assert_eq!(std::fs::read_to_string(&precious).expect("it is there"), "keep me");
 }
 
 #[test]

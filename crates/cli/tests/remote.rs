@@ -338,3 +338,104 @@ fn a_token_says_who_may_what() {
     std::fs::write(shop.dir().join("large"), "x".repeat(10_000)).unwrap();
     refused(&shop.abide(&["--url", &url, "--token-file", "large", "run", "list"]), 2, "bad_token");
 }
+
+/// Lines to copy ask whom this one asked; what was not given is not needed again.
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_to_copy_have_what_they_need() {
+    let (shop, runs) = stocked().await;
+    let served = Served::begin(&shop, &["--no-auth"]);
+    let url = served.url();
+    let explained = shop.abide(&["--url", &url, "-n", "default", "run", "explain", &runs["waits"]]).ok();
+    let line = format!("abide --url {url} -n default run signal {}", runs["waits"]);
+    assert!(explained.out.contains(&line), "{explained:?}");
+    let started = shop.abide(&["--url", &url, "-n", "it's", "run", "start", "greet"]).ok();
+    let line = format!(r"follow it: abide --url {url} -n 'it'\''s' run watch {}", started.out.trim());
+    assert!(started.err.contains(&line), "{started:?}");
+    let started = shop.abide_in(&["run", "start", "greet"], "", &[("ABIDE_URL", &url)]).ok();
+    assert!(started.err.contains("follow it: abide run watch "), "{started:?}");
+    let failed = shop.abide(&["--url", &url, "run", "watch", &runs["fails"]]);
+    assert!(failed.err.contains(&format!("look at it: abide --url {url} run show ")), "{failed:?}");
+
+    // The server of a file has nobody to hand anything to, and says so as the file itself does.
+    let listed = shop.abide(&["--url", &url, "node", "list", "--json"]).ok().json();
+    let process = listed["nodes"][0]["process"].as_str().unwrap().to_owned();
+    for verb in ["drain", "resume"] {
+        let refused = shop.abide(&["--url", &url, "node", verb, &process]);
+        assert!(refused.code == 2 && refused.err.contains("code: no_nodes"), "{refused:?}");
+    }
+}
+
+/// Users are made, listed, changed and removed by a server as by its store.
+#[test]
+fn users_are_kept_by_a_server_too() {
+    let shop = Shop::new();
+    let all = |way: &[&str], name: &str| {
+        let by = |args: &[&str]| shop.abide(&[way, args].concat());
+        let given = |args: &[&str]| shop.abide_with(&[way, args, &["--password-file", "-"]].concat(), "long enough\n");
+        let add = ["user", "add", name, "--role", "reader", "--in", "shop"];
+        let done = [
+            given(&add),
+            given(&add),
+            by(&["user", "list"]),
+            given(&["user", "password", name]),
+            by(&["user", "remove", name]),
+            by(&["user", "remove", name]),
+            given(&["user", "password", name]),
+        ];
+        done.map(|answer| {
+            let code = answer.err.lines().find(|line| line.contains("code: ")).map(str::to_owned);
+            let said = if code.is_none() { answer.err.clone() } else { String::new() };
+            (answer.code, code, said, answer.out.split('\t').next().map(str::to_owned))
+        })
+    };
+    let here = all(&[], "ada");
+    let served = Served::begin(&shop, &["--no-auth"]);
+    let there = all(&["--url", &served.url()], "ada");
+    assert_eq!(here, there);
+    assert_eq!(here.map(|(code, ..)| code), [0, 1, 0, 0, 0, 3, 3]);
+}
+
+/// Whoever is not known is told where a token comes from, and whose was not sent.
+#[test]
+fn a_token_that_is_missing_or_wrong_says_where_one_comes_from() {
+    let shop = Shop::new();
+    shop.abide(&["token", "create", "--name", "ada", "--role", "admin", "--in", "*"]).ok();
+    let secret = shop.abide(&["token", "create", "--name", "eve", "--role", "admin", "--in", "*"]).ok().out;
+    let token = shop.abide(&["token", "list", "--json"]).ok().json()["tokens"][0]["token"].as_str().unwrap().to_owned();
+    let served = Served::begin(&shop, &[]);
+    let url = served.url();
+    let told = |answer: &Answer| {
+        assert!(answer.code == 1 && answer.err.contains("code: unauthenticated\n"), "{answer:?}");
+        for way in ["ABIDE_TOKEN,", "ABIDE_TOKEN_FILE", "--token-file", "profile"] {
+            assert!(answer.err.contains(way), "{way}: {answer:?}");
+        }
+    };
+    let list = ["--url", url.as_str(), "run", "list"];
+    let none = shop.abide(&list);
+    told(&none);
+    assert!(none.err.contains("no token was sent"), "{none:?}");
+    let wrong = shop.abide_in(&list, "", &[("ABIDE_TOKEN", "abide_wrong")]);
+    told(&wrong);
+    assert!(wrong.err.contains("the token of ABIDE_TOKEN"), "{wrong:?}");
+    std::fs::write(shop.dir().join("abide.toml"), "[profile.default]\nurl = \"http://h:1\"\ntoken_file = \"t\"\n")
+        .unwrap();
+    let withheld = shop.abide(&list);
+    told(&withheld);
+    assert!(withheld.err.contains("profile default of abide.toml is for that profile's own server"), "{withheld:?}");
+
+    let env = [("ABIDE_TOKEN", secret.trim())];
+    let by = |args: &[&str]| shop.abide_in(&[&["--url", &url], args].concat(), "", &env);
+    // It belongs to no namespace.
+    by(&["token", "create", "--name", "bob", "--role", "reader", "--in", "shop"]).ok();
+    let bob = by(&["token", "list", "--json"]).ok().json();
+    let bob = bob["tokens"].as_array().unwrap().iter().find(|token| token["name"] == "bob").unwrap().clone();
+    by(&["token", "revoke", bob["token"].as_str().unwrap()]).ok();
+    let again = by(&["token", "revoke", bob["token"].as_str().unwrap()]);
+    assert!(again.code == 3 && !again.err.contains("namespace") && again.err.contains(&url), "{again:?}");
+    assert_ne!(bob["token"], token.as_str());
+    let short = by(&["user", "add", "ada", "--role", "reader", "--in", "shop", "--password-file", "abide.toml"]);
+    assert!(short.code == 0, "{short:?}");
+    std::fs::write(shop.dir().join("short"), "short").unwrap();
+    let short = by(&["user", "password", "ada", "--password-file", "short"]);
+    assert!(short.code == 2 && short.err.contains("bytes"), "{short:?}");
+}

@@ -93,6 +93,97 @@ fn what_is_wrong_with_settings_is_named() {
     }
 }
 
+/// A folder's file names a server, and what is kept for others is not sent there.
+#[test]
+fn a_folder_does_not_get_at_a_token() {
+    let shop = Shop::new();
+    std::fs::write(shop.dir().join("abide.toml"), "[profile.default]\nurl = \"http://evil.example:1\"\n").unwrap();
+    let withheld = shop.abide_in(&["run", "list"], "", &[("ABIDE_TOKEN", "abide_hush")]);
+    refused(&withheld, 2, "token_withheld");
+    assert!(withheld.err.contains("--url") && withheld.err.contains("config.toml"), "{withheld:?}");
+    let shown = shop.abide_in(&["config", "show"], "", &[("ABIDE_TOKEN", "abide_hush")]).ok();
+    assert!(shown.out.contains("token\twithheld\tABIDE_TOKEN\n"), "{shown:?}");
+    let theirs = "[profile.default]\nurl = \"http://evil.example:1\"\ntoken_file = \"~/.ssh/id_rsa\"\n";
+    std::fs::write(shop.dir().join("abide.toml"), theirs).unwrap();
+    refused(&shop.abide(&["run", "list"]), 2, "bad_config");
+}
+
+/// A file that nobody named and that may not be read, like those of another home, stops nobody.
+#[test]
+fn a_home_that_may_not_be_read_is_passed_over() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let shop = Shop::new();
+    let home = shop.dir().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let mode = |path: &std::path::Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    mode(shop.dir(), 0o777);
+    mode(&home, 0o000);
+    let abide = |args: &[&str], env: &[(&str, &str)]| {
+        let mut command = shop.command();
+        command.args(args).env("HOME", &home).envs(env.iter().copied());
+        // Nothing is closed to root.
+        if std::fs::metadata(&home).unwrap().uid() == 0 {
+            command.uid(65_534).gid(65_534);
+        }
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Answer { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    };
+    let shown = abide(&["config", "show"], &[]).ok();
+    assert!(shown.out.contains("config.toml\tthe user, unreadable: "), "{shown:?}");
+    assert!(shown.err.contains("config.toml is passed over"), "{shown:?}");
+    let named = home.join("config.toml").display().to_string();
+    refused(&abide(&["config", "show"], &[("ABIDE_CONFIG", named.as_str())]), 2, "bad_config");
+    mode(&home, 0o700);
+}
+
+/// What is shown is what holds, by whichever option it was said, wherever that stands.
+#[test]
+fn json_may_be_asked_for_anywhere() {
+    let shop = Shop::new();
+    for args in [["--json", "config", "show"], ["config", "--json", "show"], ["config", "show", "--json"]] {
+        assert_eq!(said(shop.abide(&args), "output"), ("json".into(), "--json".into()));
+    }
+    let lines = shop.abide(&["-o", "jsonl", "config", "show", "--json"]).ok();
+    assert!(lines.out.lines().all(|line| line.starts_with("{\"")), "{lines:?}");
+    let error = shop.abide(&["--json", "run", "list"]);
+    assert!(error.err.starts_with("{\"error\""), "{error:?}");
+}
+
+/// A store that abide dev left is what commands in its folder look at, and is not taken for a server that runs.
+#[test]
+fn a_store_that_was_kept_is_said_to_be() {
+    let shop = Shop::new();
+    std::fs::create_dir(shop.dir().join(".abide")).unwrap();
+    let old = format!("sqlite:{}", shop.dir().join(".abide/abide.db").display());
+    shop.abide(&["--store", &old, "run", "start", "greet"]).ok();
+    let (value, from) = said(shop.abide(&["config", "show", "--json"]), "store");
+    assert!(value.ends_with(".abide/abide.db") && from.starts_with("kept by abide dev"), "{value} {from}");
+}
+
+/// What a server says of another server is told, and the token goes to neither it nor whoever it names.
+#[test]
+fn a_redirect_is_not_followed() {
+    let shop = Shop::new();
+    let (server, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (url, elsewhere) = (server.local_addr().unwrap(), other.local_addr().unwrap());
+    let redirecting = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]).unwrap();
+        let head = format!("HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{elsewhere}/v1\r\n");
+        stream.write_all((head + "Content-Length: 0\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    });
+    let list = ["--url", &format!("http://{url}"), "run", "list"];
+    let answer = shop.abide_in(&list, "", &[("ABIDE_TOKEN", "abide_hush")]);
+    redirecting.join().unwrap();
+    refused(&answer, 1, "not_abide");
+    let said = answer.err.contains(&format!("http://{elsewhere}/v1")) && answer.err.contains("not followed");
+    assert!(said, "{answer:?}");
+    other.set_nonblocking(true).unwrap();
+    assert!(other.accept().is_err(), "nobody came");
+}
+
 /// Whoever answers at the address, if anybody does, is told apart.
 #[test]
 fn a_server_that_is_not_there_or_another_is_told_apart() {
@@ -117,9 +208,12 @@ fn a_server_that_is_not_there_or_another_is_told_apart() {
     refused(&watched, 1, "not_abide");
     foreign.join().unwrap();
     // Nobody is there any more.
-    for args in [&["run", "list"][..], &["run", "start", "greet"], &["run", "watch", &run], &["token", "list"]] {
+    // Of a question that was not answered nothing is left open, and of a change nobody knows.
+    let looking = [&["run", "list"][..], &["run", "watch", &run], &["token", "list"], &["user", "list"]];
+    let changing = [&["run", "start", "greet"][..], &["token", "revoke", "x"], &["queue", "pause", "mail"]];
+    for (args, exit) in looking.into_iter().map(|args| (args, 1)).chain(changing.into_iter().map(|args| (args, 5))) {
         let nobody = shop.abide(&[&["--url", &url], args].concat());
-        refused(&nobody, 5, "unreachable");
+        refused(&nobody, exit, "unreachable");
         assert!(nobody.err.contains(&url), "{nobody:?}");
     }
 }

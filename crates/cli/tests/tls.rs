@@ -48,6 +48,58 @@ async fn a_hangup_reads_the_certificate_again() {
     assert!(answers(&served.url, &second).await && !answers(&served.url, &first).await);
 }
 
+/// Every verb believes the authority that it is told of, or the certificate itself, whatever that says of itself; and whoever
+/// is not believed is told what to do.
+#[test]
+fn an_authority_is_named() {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let shop = Shop::new();
+    let write = |name: &str, text: String| std::fs::write(shop.dir().join(name), text).expect("it is written");
+    let params = |name: &str, is_ca: IsCa| {
+        let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
+        params.is_ca = is_ca;
+        params
+    };
+    let authority = || IsCa::Ca(BasicConstraints::Unconstrained);
+    let (ca_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
+    let ca = params("the authority", authority());
+    write("ca.pem", ca.self_signed(&ca_key).expect("a certificate").pem());
+    let issuer = Issuer::new(ca, ca_key);
+    let serve = |certificate: String| {
+        write("cert.pem", certificate);
+        write("key.pem", key.serialize_pem());
+        Served::begin(&shop, &[&["--no-auth", "--listen", "127.0.0.1:0"], &FILES[..]].concat())
+    };
+    let leaf = params("127.0.0.1", IsCa::NoCa).signed_by(&key, &issuer).expect("a certificate");
+    let served = serve(leaf.pem());
+    let by = |url: &str, more: &[&str]| shop.abide(&[&["--url", url], more].concat());
+    let refused = by(&served.url, &["run", "list"]);
+    assert!(refused.code == 1 && refused.err.contains("code: distrusted"), "{refused:?}");
+    assert!(refused.err.contains("--ca-file"), "{refused:?}");
+    for verb in [&["run", "list"][..], &["run", "start", "greet"], &["queue", "list"], &["worker", "list"]] {
+        by(&served.url, &[verb, &["--ca-file", "ca.pem"]].concat()).ok();
+    }
+    let list = ["--url", &served.url, "run", "list"];
+    shop.abide_in(&list, "", &[("ABIDE_CA_FILE", "ca.pem")]).ok();
+    let profile = format!("[profile.shop]\nurl = \"{}\"\nca_file = \"ca.pem\"\n", served.url);
+    write("abide.toml", profile);
+    shop.abide(&["--profile", "shop", "run", "list"]).ok();
+    let shown = shop.abide(&["--profile", "shop", "config", "show"]).ok();
+    assert!(shown.out.contains("ca_file\t") && shown.out.contains("/ca.pem\tprofile shop"), "{shown:?}");
+    let missing = by(&served.url, &["run", "list", "--ca-file", "none.pem"]);
+    assert!(missing.code == 2 && missing.err.contains("code: bad_ca_file"), "{missing:?}");
+    drop(served);
+
+    // As openssl req -x509 makes it.
+    let served = serve(params("127.0.0.1", authority()).self_signed(&key).expect("a certificate").pem());
+    by(&served.url, &["run", "list", "--ca-file", "cert.pem"]).ok();
+    assert_eq!(by(&served.url, &["run", "list", "--ca-file", "ca.pem"]).code, 1);
+    drop(served);
+    let served = serve(params("elsewhere.example", authority()).self_signed(&key).expect("a certificate").pem());
+    let other = by(&served.url, &["run", "list", "--ca-file", "cert.pem"]);
+    assert!(other.code == 1 && other.err.contains("code: distrusted"), "{other:?}");
+}
+
 /// Where others may listen in, plain HTTP is warned of, and TLS is not.
 #[test]
 fn plain_http_for_other_machines_is_warned_of() {

@@ -101,7 +101,8 @@ fn lives(shop: &Shop, at: &[&str], signal: impl Fn(&str, &str)) {
     // One that is over is told at once.
     let over = shop.abide(&[at, &["run", "watch", &run]].concat());
     assert!(over.code == 4 && over.out.contains("ended as failed") && !over.out.contains('\u{1b}'), "{over:?}");
-    assert!(over.err.contains("abide run show"), "{over:?}");
+    let way = at.join(" ") + if at.is_empty() { "" } else { " " };
+    assert!(over.err.contains(&format!("look at it: abide {way}run show {run}")), "{over:?}");
 }
 
 /// AB-13: over HTTP, by the stream of the run.

@@ -107,6 +107,53 @@ fn names_and_keys_are_checked_before_anything_is_made() {
     assert!(!shop.path().exists());
 }
 
+/// Whatever is done in it, a namespace is a name; and as a part of a path it is one as well.
+#[test]
+fn a_namespace_is_a_name_for_every_verb() {
+    let shop = Shop::new();
+    shop.start("greet", &[]);
+    for name in ["", "a\u{7}b", "..", "."] {
+        for verb in [&["run", "list"][..], &["run", "start", "greet"], &["queue", "list"], &["config", "show"]] {
+            let answer = shop.abide(&[&["-n", name], verb].concat());
+            refused(&answer, 2, "invalid");
+            assert!(answer.err.contains("--namespace"), "{answer:?}");
+        }
+    }
+    refused(&shop.abide(&["-n", &"x".repeat(300), "run", "list"]), 2, "too_large");
+    for queue in ["", "..", "a\nb"] {
+        for verb in ["pause", "resume", "limit"] {
+            let answer = shop.abide(&["queue", verb, queue]);
+            refused(&answer, 2, "bad_id");
+            assert!(answer.err.contains("the name of a queue"), "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn options_are_read_as_their_help_says() {
+    let shop = Shop::new();
+    for concurrency in ["k:x", "k:", "a:b"] {
+        let answer = shop.abide(&["run", "start", "greet", "--concurrency", concurrency]);
+        assert!(answer.code == 2 && answer.err.contains("KEY:N"), "{answer:?}");
+    }
+    assert!(!shop.path().exists());
+    for input in ["-5", "-1.5e3", "-0.25"] {
+        let run = shop.start("greet", &["--input", input, "--concurrency", "a:b:2", "--delay", "2d"]);
+        let shown = shop.abide(&["run", "export", &run]).ok();
+        assert!(shown.out.contains(input), "{shown:?}");
+        shop.abide(&["run", "signal", &run, "paid", "--payload", input]).ok();
+    }
+    shop.abide(&["token", "create", "--name", "a", "--scope", "read", "--in", "*", "--expires", "90d"]).ok();
+    for level in ["nonsense", "debgu"] {
+        let answer = shop.abide(&["serve", "--log-level", level, "--listen", "127.0.0.1:0"]);
+        refused(&answer, 2, "bad_log_level");
+    }
+    for listen in [":7601", "7601"] {
+        let answer = shop.abide(&["serve", "--listen", listen]);
+        assert!(answer.code == 2 && answer.err.contains("127.0.0.1:7411"), "{answer:?}");
+    }
+}
+
 #[test]
 fn a_run_that_is_over_or_open_refuses_what_does_not_fit() {
     let shop = Shop::new();

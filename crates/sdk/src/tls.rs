@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use rustls::ClientConfig;
-use rustls::RootCertStore;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
 use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use rustls_platform_verifier::Verifier;
 
 /// How a client speaks TLS with the server at a URL. The authorities of the machine are read only where they are needed:
@@ -22,10 +24,68 @@ pub(crate) fn config(url: &str, trusted: &[Vec<u8>]) -> Result<ClientConfig, Str
     let verifier = Verifier::new_with_extra_roots(own.iter().cloned(), provider);
     match verifier {
         Ok(verifier) => {
-            Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+            let believing = Arc::new(Believing { verifier, own });
+            Ok(builder.dangerous().with_custom_certificate_verifier(believing).with_no_client_auth())
         }
         Err(error) => Err(format!("nobody's certificate can be believed: {error}")),
     }
+}
+
+/// Believes what authorities vouch for, and a certificate that was named itself. One that somebody signed for themselves most often
+/// says that it is an authority, and rustls believes no server that shows such a one.
+#[derive(Debug)]
+struct Believing {
+    verifier: Verifier,
+    own: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Believing {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verified {
+            // Its time was looked at before that, and its name was not.
+            Err(error) if is_of_authority(&error) && self.own.iter().any(|own| own == end_entity) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// Whether the one thing against a server's certificate is that it says it is an authority. rustls has no word of its own for it.
+fn is_of_authority(error: &Error) -> bool {
+    let Error::InvalidCertificate(CertificateError::Other(other)) = error else { return false };
+    format!("{other:?}").contains("CaUsedAsEndEntity")
 }
 
 /// The certificates of authorities, in PEM.

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 use crate::screen::{Cell, Screen, Tone};
 
 /// Look whether exported journals are whole, and which workflows and versions they need; exit 1 if one is not.
@@ -21,8 +21,6 @@ Examples:
   abide check --journals tests/journals
   abide check --journals tests/journals --json")]
 pub(crate) struct Check {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     /// A directory of journals (*.jsonl) as `abide run export` writes them, or one file
     #[arg(long, value_name = "DIR")]
     journals: PathBuf,

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::duration;
 use crate::keeper::Keeper;
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
 use crate::text::span;
@@ -34,8 +34,6 @@ Examples:
   abide doctor --json | jq -r '.findings[].code'
   abide doctor --grace 5m")]
 pub(crate) struct Doctor {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     /// How late something may be before it counts
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     grace: std::time::Duration,
@@ -219,7 +217,7 @@ impl Visit {
                 Cell::toned(finding.code, Tone::Bad),
                 Cell::toned(finding.run.map_or("-".into(), |run| screen.id(run)), Tone::Strong),
                 Cell::new(&finding.what),
-                Cell::toned(&finding.action, Tone::Busy),
+                Cell::toned(screen.command(&finding.action), Tone::Busy),
             ]
         });
         if self.findings.is_empty() {

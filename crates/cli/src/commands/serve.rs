@@ -16,9 +16,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::dev::{Example, Trial};
 use crate::descriptors;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::input::duration;
+use crate::input::{address, duration};
 use crate::nearby::Nearby;
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 use crate::owner::Stay;
 use crate::place::Place;
 use crate::screen::Screen;
@@ -41,10 +41,8 @@ Examples:
   abide --store postgres://abide@db/shop serve --listen 0.0.0.0:7411
   abide serve --no-auth")]
 pub(crate) struct Serve {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     /// Where to listen; port 0 takes any that is free
-    #[arg(long, default_value = "127.0.0.1:7411", env = "ABIDE_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:7411", env = "ABIDE_LISTEN", value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
     /// Let anybody at this machine do anything, without a token
     #[arg(long)]
@@ -53,7 +51,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// With a database: where other nodes reach this one; any port on the side that they see if absent
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     node_listen: Option<SocketAddr>,
     /// With a database: the address that other nodes are told, if it is another
     #[arg(long, value_name = "HOST:PORT")]
@@ -74,9 +72,8 @@ const DRAIN: &str = "10s";
 
 impl Serve {
     /// One without login, for one who tries it out.
-    pub(super) fn for_trying(json: AsJson, listen: SocketAddr, trial: Trial) -> Self {
+    pub(super) fn for_trying(listen: SocketAddr, trial: Trial) -> Self {
         Self {
-            json,
             listen,
             no_auth: true,
             node: None,
@@ -140,7 +137,14 @@ impl Serve {
                 screen.remark(&format!("other commands in this folder ask {}, unless --url names this one", other.url));
                 None
             }
-            (Some(_), Some(store), None) => Some(Nearby::announce(Path::new(""), &listening.url(), store)?),
+            (Some(_), Some(store), None) => {
+                let note = Nearby::announce(Path::new(""), &listening.url(), store);
+                let untold = |error| {
+                    let how = format!("other commands here need --url {}", listening.url());
+                    screen.remark(&format!("{how}: nothing can be written into this folder: {error}"));
+                };
+                note.map_err(untold).ok()
+            }
             _ => None,
         };
         let example = match &self.trial {

@@ -4,12 +4,13 @@
 mod server;
 mod store;
 mod tail;
+mod user;
 
 use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, ManualKind, RequestId, Row, Run, RunId, StartSpec, Timestamp};
 use abide_protocol::{
-    Boundary, CreateToken, CreatedToken, DeadAttempt, Explanation, Nodes, Queue, QueueHeld, QueueLimits, RunEffect,
-    Token, Workers,
+    Boundary, CreateToken, CreateUser, CreatedToken, DeadAttempt, Explanation, Nodes, Password, Queue, QueueHeld,
+    QueueLimits, RunEffect, Token, User, Workers,
 };
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
 
@@ -26,6 +27,9 @@ const CANDIDATES_SHOWN: usize = 8;
 pub(crate) trait Source {
     /// As it may be shown.
     fn shown(&self) -> String;
+
+    /// The store as a whole, as it may be shown.
+    fn whole(&self) -> String;
 
     /// Runs whose ids begin so (hex digits, without `run_`), of the tenant asked for; a few more than can be shown.
     fn beginning(&mut self, digits: &str, most: usize) -> Result<Vec<RunId>, Failure>;
@@ -67,6 +71,17 @@ pub(crate) trait Source {
 
     /// Whether there was such a token.
     fn revoke_token(&mut self, id: &str) -> Result<bool, Failure>;
+
+    /// Users, the newest first.
+    fn users(&mut self) -> Result<Vec<User>, Failure>;
+
+    fn add_user(&mut self, asked: CreateUser, now: Timestamp) -> Result<User, Failure>;
+
+    /// Whether there was such a user.
+    fn remove_user(&mut self, name: &str) -> Result<bool, Failure>;
+
+    /// Whether there is such a user.
+    fn change_password(&mut self, name: &str, password: Password) -> Result<bool, Failure>;
 
     /// Starts a run. Whether a store was made for it.
     fn start(&mut self, request: RequestId, spec: StartSpec) -> Result<(Answer, bool), Failure>;

@@ -6,8 +6,9 @@ use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{Choice, LetterId, ManualKind, Refusal, RequestId, Row, Run, RunId, StartSpec, Timestamp};
 use abide_protocol::limits::PAGE_MAX;
 use abide_protocol::{
-    Boundary, BoundaryPage, CreateToken, CreatedToken, DeadAttempt, DeadLetterPage, EffectPage, Explanation, Nodes,
-    Problem, Queue, QueueHeld, Queues, RunEffect, Token, Tokens, Workers,
+    Boundary, BoundaryPage, CreateToken, CreateUser, CreatedToken, DeadAttempt, DeadLetterPage, EffectPage,
+    Explanation, NewPassword, Nodes, Password, Problem, Queue, QueueHeld, Queues, RunEffect, Token, Tokens, User,
+    Users, Workers,
 };
 use abide_runtime::{Clock, new_request};
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
@@ -26,9 +27,18 @@ const ID_DIGITS: usize = 32;
 /// The most that a token may have: it is a line of text.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
+/// What is being done when something is in the way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doing {
+    /// Nothing changes, whatever became of the question.
+    Looking,
+    /// Nobody knows whether it was done if nobody answers.
+    Changing,
+}
+
 /// A server.
 pub(crate) struct Server {
-    url: String,
+    asked: Asked,
     connect: Connect,
     http: Http,
     runtime: Runtime,
@@ -40,22 +50,47 @@ impl Server {
         if let Some(secret) = &asked.token {
             connect = connect.token(&read(secret)?);
         }
+        if let Some(path) = &asked.ca_file {
+            connect = connect.trust(std::fs::read(path).map_err(|error| {
+                let what = format!("the file of the authority, {}, cannot be read: {error}", path.display());
+                Failure::usage("bad_ca_file", what).hint("abide config show says who named it")
+            })?);
+        }
         let bad = |error: abide::StartError| Failure::usage("bad_url", format!("{}: {error}", asked.from));
         let http = connect.http().map_err(bad)?.tries(TRIES_MAX);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { url: asked.url.clone(), connect, http, runtime })
+        Ok(Self { asked: asked.clone(), connect, http, runtime })
     }
 
-    fn wait<T, E: Into<ClientError>>(&self, asked: impl Future<Output = Result<T, E>>) -> Result<T, Failure> {
+    /// Waits for what is looked at.
+    fn look<T, E: Into<ClientError>>(&self, asked: impl Future<Output = Result<T, E>>) -> Result<T, Failure> {
+        self.runtime.block_on(asked).map_err(|error| failed(&self.asked, Doing::Looking, error.into()))
+    }
+
+    /// Waits for what becomes of a change.
+    fn change<T, E: Into<ClientError>>(&self, asked: impl Future<Output = Result<T, E>>) -> Result<T, Failure> {
         self.runtime.block_on(asked).map_err(|error| self.failed(error.into()))
     }
 
-    fn ask<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Failure> {
-        self.wait(self.http.ask(ask))
+    fn get<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Failure> {
+        self.look(self.http.ask(ask))
+    }
+
+    fn send<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, Failure> {
+        self.change(self.http.ask(ask))
+    }
+
+    /// Sends what may not be sent twice: the answer to a second would not be the answer to the first. Whether it was there.
+    fn once(&self, ask: &Ask<'_>) -> Result<bool, Failure> {
+        match self.runtime.block_on(self.http.once::<()>(ask)) {
+            Ok(()) => Ok(true),
+            Err(Trouble::Problem(problem)) if problem.code == "not_found" => Ok(false),
+            Err(trouble) => Err(self.failed(trouble.into())),
+        }
     }
 
     fn failed(&self, error: ClientError) -> Failure {
-        failed(&self.url, error)
+        failed(&self.asked, Doing::Changing, error)
     }
 
     /// Pages of something, newest run first, until there are enough or no more.
@@ -68,7 +103,7 @@ impl Server {
         let (mut found, mut before) = (Vec::new(), None);
         loop {
             let limit = most.clamp(1, PAGE_MAX as usize).to_string();
-            let (some, next) = take(self.ask(page(limit, before.map(|run: RunId| run.to_string())))?);
+            let (some, next) = take(self.get(page(limit, before.map(|run: RunId| run.to_string())))?);
             found.extend(some);
             before = next;
             if before.is_none() || found.len() >= most {
@@ -79,13 +114,23 @@ impl Server {
 }
 
 /// What a server or the way to it has against a request.
-pub(super) fn failed(url: &str, error: ClientError) -> Failure {
+pub(super) fn failed(asked: &Asked, doing: Doing, error: ClientError) -> Failure {
+    let url = &asked.url;
     match error {
+        ClientError::Problem(problem) if problem.code == "unauthenticated" => unknown_here(asked, *problem),
         ClientError::Problem(problem) => refused(*problem),
         ClientError::Unreachable(why) => {
             let what = format!("{url} cannot be reached: {why}");
-            Failure::new(Exit::Unknown, "unreachable", what)
+            let exit = if doing == Doing::Looking { Exit::Failure } else { Exit::Unknown };
+            Failure::new(exit, "unreachable", what)
                 .hint("is the server there? abide serve and abide dev begin one; abide config show says who named it")
+        }
+        ClientError::Distrusted(why) => {
+            let what = format!("the certificate of {url} is not believed: {why}");
+            Failure::new(Exit::Failure, "distrusted", what).hint(
+                "if it is the right server, give the authority that signed its certificate, in PEM: --ca-file FILE, \
+                 ABIDE_CA_FILE, or ca_file of the profile",
+            )
         }
         ClientError::Engine(_) | ClientError::Codec { .. } => {
             let what = format!("{url} does not answer like an Abide server: {error}");
@@ -105,7 +150,38 @@ fn refused(problem: Problem) -> Failure {
         (_, 408 | 429 | 503) => Exit::Unknown,
         _ => Exit::Failure,
     };
-    Failure::new(exit, problem.code, problem.detail).hint(problem.what_to_do)
+    let mut what = problem.detail;
+    // Many say it in their own words already.
+    if let (Some(expected), Some(found)) = (&problem.expected, &problem.found)
+        && !(what.contains(expected.as_str()) && what.contains(found.as_str()))
+    {
+        what.push_str(&format!(": expected {expected}, found {found}"));
+    }
+    Failure::new(exit, problem.code, what).hint(problem.what_to_do)
+}
+
+/// The server does not know who asks.
+fn unknown_here(asked: &Asked, problem: Problem) -> Failure {
+    let mut hint = match &asked.token_from {
+        Some(from) => format!("{} does not know the token of {from}; ", asked.url),
+        None => "no token was sent; ".to_owned(),
+    };
+    hint.push_str("give one in ABIDE_TOKEN, ABIDE_TOKEN_FILE, --token-file, or token_file of the profile");
+    if let (None, Some(from)) = (&asked.token_from, &asked.passed_over) {
+        hint.push_str(&format!(
+            "\nthe token of {from} is for that profile's own server, and {} names another",
+            asked.from
+        ));
+    }
+    refused(problem).hint(hint)
+}
+
+/// A name as a part of a path. There, `.` and `..` would mean something else, however they are written.
+fn segment(name: &str) -> Result<String, Failure> {
+    match name {
+        "" | "." | ".." => Err(Failure::usage("invalid", format!("expected a name or an id, found {name:?}"))),
+        name => Ok(escape(name)),
+    }
 }
 
 /// A token, as it is sent.
@@ -113,6 +189,9 @@ fn read(secret: &Secret) -> Result<String, Failure> {
     use std::io::Read;
     let text = match secret {
         Secret::Text(text) => text.clone(),
+        Secret::Withheld(why) => {
+            return Err(Failure::usage("token_withheld", why.what.clone()).hint(why.hint.clone()));
+        }
         Secret::File(path) => {
             let unreadable = |error: std::io::Error| {
                 let what = format!("the file of the token, {}, cannot be read: {error}", path.display());
@@ -134,7 +213,11 @@ fn read(secret: &Secret) -> Result<String, Failure> {
 
 impl Source for Server {
     fn shown(&self) -> String {
-        format!("namespace {} of {}", self.http.namespace(), self.url)
+        format!("namespace {} of {}", self.http.namespace(), self.asked.url)
+    }
+
+    fn whole(&self) -> String {
+        self.asked.url.clone()
     }
 
     fn beginning(&mut self, digits: &str, most: usize) -> Result<Vec<RunId>, Failure> {
@@ -154,19 +237,19 @@ impl Source for Server {
     }
 
     fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Failure> {
-        self.wait(self.http.list(filter, page))
+        self.look(self.http.list(filter, page))
     }
 
     fn show(&mut self, run: RunId) -> Result<Run, Failure> {
-        self.wait(self.http.show(run))
+        self.look(self.http.show(run))
     }
 
     fn journal(&mut self, run: RunId) -> Result<Vec<Row>, Failure> {
-        self.wait(self.http.journal(run, 0))
+        self.look(self.http.journal(run, 0))
     }
 
     fn explain(&mut self, run: RunId, _now: Timestamp) -> Result<Explanation, Failure> {
-        self.ask(Ask::get(&format!("/runs/{run}/explain")))
+        self.get(Ask::get(&format!("/runs/{run}/explain")))
     }
 
     fn effects_in_doubt(&mut self, most: usize) -> Result<Vec<RunEffect>, Failure> {
@@ -199,63 +282,77 @@ impl Source for Server {
     }
 
     fn dead_messages(&mut self) -> Result<Vec<DeadLetterItem>, Failure> {
-        self.wait(self.http.dead_letters())
+        self.look(self.http.dead_letters())
     }
 
     fn queues(&mut self, _now: Timestamp) -> Result<Vec<Queue>, Failure> {
-        let Queues { queues } = self.ask(Ask::get("/queues"))?;
+        let Queues { queues } = self.get(Ask::get("/queues"))?;
         Ok(queues)
     }
 
     fn change_queue(&mut self, queue: &str, change: QueueChange) -> Result<QueueHeld, Failure> {
-        let path = format!("/queues/{}", escape(queue));
+        let path = format!("/queues/{}", segment(queue)?);
         match change {
-            QueueChange::Pause => self.ask(Ask::verb(&format!("{path}/pause"))),
-            QueueChange::Resume => self.ask(Ask::verb(&format!("{path}/resume"))),
+            QueueChange::Pause => self.send(Ask::verb(&format!("{path}/pause"))),
+            QueueChange::Resume => self.send(Ask::verb(&format!("{path}/resume"))),
             QueueChange::Limit(limits) => {
                 let path = format!("{path}/limits");
                 let ask = Ask::put(&path, &limits).map_err(|error| self.failed(error))?;
-                self.ask(ask)
+                self.send(ask)
             }
         }
     }
 
     fn workers(&mut self) -> Result<Workers, Failure> {
-        self.ask(Ask::get("/workers"))
+        self.get(Ask::get("/workers"))
     }
 
     fn nodes(&mut self) -> Result<Nodes, Failure> {
-        self.ask(Ask::get("/nodes").over())
+        self.get(Ask::get("/nodes").over())
     }
 
     fn drain(&mut self, process: &str, draining: bool) -> Result<(), Failure> {
         let verb = if draining { "drain" } else { "resume" };
-        self.ask(Ask::verb(&format!("/nodes/{}/{verb}", escape(process))).over())
+        self.send(Ask::verb(&format!("/nodes/{}/{verb}", segment(process)?)).over())
     }
 
     fn tokens(&mut self) -> Result<Vec<Token>, Failure> {
-        let Tokens { tokens } = self.ask(Ask::get("/tokens").over())?;
+        let Tokens { tokens } = self.get(Ask::get("/tokens").over())?;
         Ok(tokens)
     }
 
     fn create_token(&mut self, asked: CreateToken, now: Timestamp) -> Result<CreatedToken, Failure> {
         let ask = Ask::post("/tokens", &asked).map_err(|error| self.failed(error))?;
-        self.ask(ask.over().key(new_request(now)))
+        self.send(ask.over().key(new_request(now)))
     }
 
     fn revoke_token(&mut self, id: &str) -> Result<bool, Failure> {
-        let path = format!("/tokens/{}", escape(id));
-        // Sent once: the answer to a second would not be the answer to the first.
-        match self.runtime.block_on(self.http.once::<()>(&Ask::delete(&path).over())) {
-            Ok(()) => Ok(true),
-            Err(Trouble::Problem(problem)) if problem.code == "not_found" => Ok(false),
-            Err(trouble) => Err(self.failed(trouble.into())),
-        }
+        self.once(&Ask::delete(&format!("/tokens/{}", segment(id)?)).over())
+    }
+
+    fn users(&mut self) -> Result<Vec<User>, Failure> {
+        let Users { users } = self.get(Ask::get("/users").over())?;
+        Ok(users)
+    }
+
+    fn add_user(&mut self, asked: CreateUser, now: Timestamp) -> Result<User, Failure> {
+        let ask = Ask::post("/users", &asked).map_err(|error| self.failed(error))?;
+        self.send(ask.over().key(new_request(now)))
+    }
+
+    fn remove_user(&mut self, name: &str) -> Result<bool, Failure> {
+        self.once(&Ask::delete(&format!("/users/{}", segment(name)?)).over())
+    }
+
+    fn change_password(&mut self, name: &str, password: Password) -> Result<bool, Failure> {
+        let path = format!("/users/{}/password", segment(name)?);
+        let ask = Ask::put(&path, &NewPassword { password }).map_err(|error| self.failed(error))?;
+        self.once(&ask.over())
     }
 
     fn start(&mut self, request: RequestId, spec: StartSpec) -> Result<(Answer, bool), Failure> {
         let command = Command::Start { request, spec: Box::new(spec) };
-        let answer = self.wait(self.http.command(command, Clock::system().now()))?;
+        let answer = self.change(self.http.command(command, Clock::system().now()))?;
         Ok((answer, false))
     }
 
@@ -269,16 +366,16 @@ impl Source for Server {
                 return Err(Refusal::StaleBoundary { op: deciding.op, current }.into());
             }
         }
-        self.wait(self.http.command(command, Clock::system().now()))
+        self.change(self.http.command(command, Clock::system().now()))
     }
 
     fn settle(&mut self, letter: LetterId, how: Settling) -> Result<(), Failure> {
-        self.wait(self.http.settle(letter, how))
+        self.change(self.http.settle(letter, how))
     }
 
     fn tail(&mut self, run: Option<RunId>) -> Result<Tail, Failure> {
         // With connections of its own: those of this one live in its own runtime, which rests meanwhile.
         let http = self.connect.http().map_err(|error| Failure::usage("bad_url", error.to_string()))?;
-        Ok(Tail::of_server(http, self.url.clone(), run))
+        Ok(Tail::of_server(http, self.asked.clone(), run))
     }
 }

@@ -6,8 +6,8 @@ use abide_kernel::explain::explain;
 use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, Refusal, RequestId, Row, Run, RunId, Standing, StartSpec, Status, Str, Timestamp};
 use abide_protocol::{
-    Boundary, CreateToken, CreatedToken, DeadAttempt, Effect, Explanation, Nodes, Queue, QueueHeld, RunEffect, Token,
-    Workers,
+    Boundary, CreateToken, CreateUser, CreatedToken, DeadAttempt, Effect, Explanation, Nodes, Password, Queue,
+    QueueHeld, RunEffect, Token, User, Workers,
 };
 use abide_runtime::{QueueRule, Snapshot, Wire};
 use abide_server::{mint, shown, shown_nodes, shown_queue, shown_rule};
@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 
 use super::tail::Tail;
 use super::{QueueChange, Source, Wanted};
+use crate::commands::node::no_nodes;
 use crate::commands::run::surroundings::around;
 use crate::failure::{Exit, Failure};
 use crate::owner::{open_database, rouse};
@@ -72,11 +73,7 @@ impl Stored {
     fn database(&self) -> Result<&PostgresUrl, Failure> {
         match &self.place.at {
             At::Database(url) => Ok(url),
-            At::File { path, .. } => {
-                let what = format!("{} is a store for one process at a time: it has no nodes", path.display());
-                Err(Failure::usage("no_nodes", what)
-                    .hint("abide store stats says which process holds it; nodes share a store in PostgreSQL"))
-            }
+            At::File { path, .. } => Err(no_nodes(&path.display().to_string())),
         }
     }
 
@@ -88,6 +85,10 @@ impl Stored {
 
 impl Source for Stored {
     fn shown(&self) -> String {
+        self.place.shown()
+    }
+
+    fn whole(&self) -> String {
         self.place.shown()
     }
 
@@ -243,6 +244,22 @@ impl Source for Stored {
 
     fn revoke_token(&mut self, id: &str) -> Result<bool, Failure> {
         self.place.change(async |owner| Ok(tokio::task::block_in_place(|| owner.engine.remove_token(id))?))
+    }
+
+    fn users(&mut self) -> Result<Vec<User>, Failure> {
+        self.place.users()
+    }
+
+    fn add_user(&mut self, asked: CreateUser, now: Timestamp) -> Result<User, Failure> {
+        self.place.add_user(asked, now)
+    }
+
+    fn remove_user(&mut self, name: &str) -> Result<bool, Failure> {
+        self.place.remove_user(name)
+    }
+
+    fn change_password(&mut self, name: &str, password: Password) -> Result<bool, Failure> {
+        self.place.change_password(name, &password)
     }
 
     fn start(&mut self, request: RequestId, spec: StartSpec) -> Result<(Answer, bool), Failure> {

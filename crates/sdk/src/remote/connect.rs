@@ -34,7 +34,7 @@ impl Connect {
     }
 
     /// Believes the certificate of an `https://` server if this authority signed it, given as PEM, or one that the machine
-    /// knows.
+    /// knows; also one that nobody else signed, if it is this one.
     #[cfg(feature = "https")]
     pub fn trust(mut self, authority: impl Into<Vec<u8>>) -> Self {
         self.trusted.push(authority.into());

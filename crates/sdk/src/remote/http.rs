@@ -245,7 +245,8 @@ fn is_distrust(_: &(dyn std::error::Error + 'static)) -> bool {
 
 /// What speaks with the server at a URL, and believes these authorities beside those of the machine.
 pub(super) fn client(url: &str, trusted: &[Vec<u8>]) -> Result<reqwest::Client, String> {
-    let builder = reqwest::Client::builder().no_proxy();
+    // Where the token goes is for whoever named the server to say, not for the server.
+    let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
     #[cfg(feature = "https")]
     let builder = builder.tls_backend_preconfigured(crate::tls::config(url, trusted)?);
     #[cfg(not(feature = "https"))]
@@ -265,6 +266,11 @@ pub(crate) fn unreachable(error: reqwest::Error) -> Trouble {
 /// What an answer says that is no success.
 pub(crate) async fn problem(answer: reqwest::Response) -> Trouble {
     let status = answer.status();
+    if status.is_redirection() {
+        let location = answer.headers().get("location").and_then(|location| location.to_str().ok());
+        let location = location.map_or_else(String::new, |location| format!(", which points to {location}"));
+        return Trouble::Nonsense(format!("{status}{location}; redirects are not followed, name that server itself"));
+    }
     let bytes = match answer.bytes().await {
         Ok(bytes) => bytes,
         Err(error) => return unreachable(error),

@@ -2,7 +2,8 @@
 //! its name, and, as JSON, what it can execute; of a line that is missing or strange nothing is known.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Error, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -52,7 +53,7 @@ impl Drop for Lock {
     }
 }
 
-fn unusable(lock: &Path, error: std::io::Error) -> Fault {
+fn unusable(lock: &Path, error: Error) -> Fault {
     let message = format!("the lock file {} cannot be opened or written: {error}", lock.display());
     Fault::because(FaultKind::Unusable, message, error)
 }
@@ -66,8 +67,8 @@ fn beside(path: &Path) -> PathBuf {
 /// Takes the lock of the store at `path`, or says who has it.
 pub(super) fn take(path: &Path, owner: &str) -> Result<Lock, Fault> {
     let lock = beside(path);
-    let doing = |error: std::io::Error| unusable(&lock, error);
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock).map_err(doing)?;
+    let doing = |error: Error| unusable(&lock, error);
+    let mut file = open(&lock).map_err(doing)?;
     match try_lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -84,6 +85,30 @@ pub(super) fn take(path: &Path, owner: &str) -> Result<Lock, Fault> {
     file.seek(SeekFrom::Start(0)).map_err(doing)?;
     file.write_all(text.as_bytes()).map_err(doing)?;
     Ok(Lock { file, path: lock, named: text.len() as u64 })
+}
+
+/// Opens the lock file, made if it is not there. The folder may be somebody else's: a link in its place could lead to any file
+/// of the user, which would be overwritten.
+fn open(lock: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    // What is made is made here, and not where a link leads.
+    match options.clone().create_new(true).open(lock) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    let found = std::fs::symlink_metadata(lock)?;
+    if found.is_symlink() {
+        let to = std::fs::read_link(lock)?;
+        return Err(Error::other(format!("it is a symbolic link, to {}; remove it", to.display())));
+    }
+    let file = options.open(lock)?;
+    let opened = file.metadata()?;
+    // It may have become a link in between.
+    match (found.dev(), found.ino()) == (opened.dev(), opened.ino()) {
+        true => Ok(file),
+        false => Err(Error::other("it was replaced while it was opened")),
+    }
 }
 
 /// Tries for a moment: one who only asks for the holder has the lock for an instant.
@@ -121,6 +146,20 @@ fn read_holder(file: &mut File) -> Option<Holder> {
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 mod tests {
     use super::*;
+
+    /// A folder of somebody else had a link in place of the lock, and the file it led to was overwritten.
+    #[test]
+    fn a_link_in_place_of_the_lock_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, precious) = (folder.path().join("abide.db"), folder.path().join("precious"));
+        std::os::unix::fs::symlink(&precious, beside(&path)).unwrap();
+        let fault = take(&path, "first").unwrap_err();
+        assert!(fault.message.contains("symbolic link") && fault.message.contains("precious"), "{}", fault.message);
+        assert!(!precious.exists(), "nothing is made where it leads");
+        std::fs::write(&precious, "keep me").unwrap();
+        assert!(take(&path, "first").is_err());
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "keep me");
+    }
 
     /// A process that is being started has copies of all files until it becomes another program.
     #[test]

@@ -8,13 +8,11 @@ mod show;
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 
 /// Decisions for people: list, show, approve, reject.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }

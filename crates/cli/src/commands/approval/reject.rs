@@ -20,7 +20,7 @@ pub(crate) struct Reject {
     #[command(flatten)]
     person: Person,
     /// What they hand in with it, as JSON, or - for standard input; null if absent
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     payload: Option<String>,
 }
 

@@ -5,14 +5,12 @@ mod show;
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 use crate::settings::Shown;
 
 /// What holds for this command line, and who said so: show.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }

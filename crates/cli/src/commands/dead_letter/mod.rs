@@ -8,7 +8,7 @@ use abide_kernel::{LetterId, RunId};
 use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 use crate::source::Source;
 
 /// Which dead letter is meant.
@@ -33,8 +33,6 @@ impl Which {
 /// Attempts and messages that were set aside: list, requeue, discard.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }

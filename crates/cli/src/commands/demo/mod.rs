@@ -18,7 +18,7 @@ use serde_json::json;
 pub(crate) use worker::DemoWorker;
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 use crate::screen::Screen;
 
 /// The store, in the demo's directory.
@@ -38,8 +38,6 @@ Examples:
   abide demo --dir shop && abide --store sqlite:shop/abide.db run list
   abide demo --kills 12 --shards 4 --json")]
 pub(crate) struct Demo {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     /// How often the worker is killed
     #[arg(long, default_value_t = 7, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=40))]
     kills: u32,

@@ -14,15 +14,16 @@ pub(in crate::commands) struct Example {
 
 #[derive(Deserialize)]
 struct Person {
-    name: String,
+    name: Option<String>,
 }
 
 /// Says hello, waits for a second, and says goodbye: long enough to be killed in between.
-async fn greet(ctx: FnCtx, person: Person) -> Result<String, abide::Failure> {
-    let hello: String = ctx.effect("hello", async |_| Ok::<_, StepError>(format!("hello {}", person.name))).await?;
+/// Whoever names nobody greets the world.
+async fn greet(ctx: FnCtx, person: Option<Person>) -> Result<String, abide::Failure> {
+    let name = person.and_then(|person| person.name).unwrap_or_else(|| "world".into());
+    let hello: String = ctx.effect("hello", async |_| Ok::<_, StepError>(format!("hello {name}"))).await?;
     ctx.sleep(Duration::from_secs(1)).await?;
-    let goodbye: String =
-        ctx.effect("goodbye", async |_| Ok::<_, StepError>(format!("goodbye {}", person.name))).await?;
+    let goodbye: String = ctx.effect("goodbye", async |_| Ok::<_, StepError>(format!("goodbye {name}"))).await?;
     Ok(format!("{hello}, and {goodbye}"))
 }
 

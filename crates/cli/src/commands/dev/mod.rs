@@ -10,9 +10,10 @@ use std::time::Instant;
 use clap::Args;
 
 use super::serve::Serve;
-use crate::failure::{Failure, Outcome};
-use crate::nearby::{FROM, Nearby, kept};
-use crate::options::{AsJson, Globals};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::input::address;
+use crate::nearby::{FOLDER, FROM, Nearby, kept};
+use crate::options::Globals;
 use crate::place::Place;
 pub(super) use example::Example;
 
@@ -34,10 +35,8 @@ Examples:
   abide dev --ephemeral --no-example
   abide dev --listen 127.0.0.1:0")]
 pub(crate) struct Dev {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     /// Where to listen, and port 0 takes any that is free; if absent 127.0.0.1:7411, or the next port that is free
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Forget everything at the end
     #[arg(long)]
@@ -52,8 +51,10 @@ impl Dev {
         let begun = Instant::now();
         let listen = self.listen.unwrap_or((Ipv4Addr::LOCALHOST, PORT).into());
         let ports = if self.listen.is_some() { 1 } else { PORTS };
-        let serve = Serve::for_trying(self.json, listen, Trial { begun, ports, example: !self.no_example });
-        serve.check()?;
+        let serve = Serve::for_trying(listen, Trial { begun, ports, example: !self.no_example });
+        serve.check().map_err(|failure| {
+            failure.hint("abide dev is for this machine: leave --listen out; abide serve answers others, by tokens")
+        })?;
         // A project may name the very server that is about to begin.
         if globals.server.as_ref().is_some_and(|asked| asked.from != "--url") {
             globals.server = None;
@@ -70,15 +71,24 @@ impl Dev {
         if !globals.store_named {
             if let Some(there) = Nearby::find(Path::new("")) {
                 let what = format!("{FROM} runs already: process {}, {}", there.pid, there.url);
-                return Err(Failure::usage("store_in_use", what)
+                return Err(Failure::new(Exit::Failure, "store_in_use", what)
                     .hint("use it, or stop it with Ctrl-C; --ephemeral begins another with a store of its own"));
             }
             let store = kept(Path::new(""));
-            store.parent().map(std::fs::create_dir_all).transpose()?;
+            let folder = Path::new(FOLDER);
+            std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
             globals.store = format!("sqlite:{}", store.display());
         }
         serve.perform(&globals)
     }
+}
+
+/// The folder of the store cannot be made.
+fn unwritable(folder: &Path, error: &std::io::Error) -> Failure {
+    let shown = std::path::absolute(folder).unwrap_or(folder.into());
+    let what = format!("{} cannot be made: {error}", shown.display());
+    Failure::new(Exit::Failure, "unwritable", what)
+        .hint("go to a folder that you may write to; or name a store, --store sqlite:PATH; or keep none, --ephemeral")
 }
 
 /// What a server does beside serving, for one who tries it out.

@@ -7,13 +7,11 @@ mod show;
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 
 /// Outside work of runs: list, show, resolve what is in doubt.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }

@@ -49,7 +49,7 @@ pub(crate) struct Resolve {
 #[group(required = true, multiple = false)]
 struct How {
     /// It took place: its result, as JSON, or - for standard input
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     result: Option<String>,
     /// It did not take place, or not well
     #[arg(long, value_name = "MESSAGE")]

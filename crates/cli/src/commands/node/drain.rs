@@ -45,7 +45,8 @@ impl Drain {
             screen.remark("no other node takes shards: nothing is served until one comes or this one is resumed");
         }
         if screen.is_text() {
-            screen.remark(&format!("{} serves nothing now; abide node resume {0} is the way back", node.node));
+            let back = screen.command(&format!("abide node resume {}", node.node));
+            screen.remark(&format!("{} serves nothing now; {back} is the way back", node.node));
         } else {
             screen.document(&json!({"node": node.node, "process": node.process, "draining": true}))?;
         }

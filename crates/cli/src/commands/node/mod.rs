@@ -8,14 +8,12 @@ use abide_protocol::{Node, Nodes};
 use clap::{Args, Subcommand};
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 use crate::source::Source;
 
 /// The nodes that share a store: list, drain, resume.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -43,6 +41,10 @@ impl Command {
 
 /// The node that is meant: by its name, or by its process or the beginning of that.
 fn find<'a>(seen: &'a Nodes, text: &str) -> Result<&'a Node, Failure> {
+    // The server of a store in a file names itself, and has nobody to hand anything to.
+    if seen.shards == 0 {
+        return Err(no_nodes("the server's store"));
+    }
     let living = || seen.nodes.iter().filter(|node| node.living);
     let mut found: Vec<&Node> = living().filter(|node| node.node == text).collect();
     if found.is_empty() {
@@ -60,6 +62,13 @@ fn find<'a>(seen: &'a Nodes, text: &str) -> Result<&'a Node, Failure> {
             Err(Failure::usage("ambiguous_node", format!("{text} may be one of several nodes")).hint(hint))
         }
     }
+}
+
+/// A store in a file has no nodes.
+pub(crate) fn no_nodes(store: &str) -> Failure {
+    let what = format!("{store} is a store for one process at a time: it has no nodes");
+    let hint = "abide store stats says which process holds it; nodes share a store in PostgreSQL";
+    Failure::usage("no_nodes", what).hint(hint)
 }
 
 /// How many shards a process serves.

@@ -6,7 +6,7 @@ use abide_protocol::{QueueLimits, QueueRate};
 use clap::Args;
 
 use super::change;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::input::duration;
 use crate::options::Globals;
 use crate::source::QueueChange;
@@ -43,9 +43,6 @@ fn rate(text: &str) -> Result<QueueRate, String> {
 
 impl Limit {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        if self.queue.is_empty() {
-            return Err(Failure::usage("bad_id", "expected the name of a queue, found none"));
-        }
         let limits = QueueLimits { at_most: self.at_most, rate: self.rate };
         change(globals, &self.queue, QueueChange::Limit(limits))
     }

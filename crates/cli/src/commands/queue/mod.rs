@@ -8,8 +8,8 @@ mod resume;
 use abide_protocol::QueueHeld;
 use clap::{Args, Subcommand};
 
-use crate::failure::{Exit, Outcome};
-use crate::options::{AsJson, Globals};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::options::Globals;
 use crate::screen::Screen;
 use crate::source::{QueueChange, Source};
 use crate::text::span;
@@ -17,8 +17,6 @@ use crate::text::span;
 /// Queues: list, pause, resume, limit.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -49,6 +47,11 @@ impl Command {
 
 /// Changes what holds for a queue, and says what holds then.
 fn change(globals: &Globals, queue: &str, change: QueueChange) -> Outcome {
+    // Of paths, . and .. would mean another one.
+    if ["", ".", ".."].contains(&queue) || queue.contains(char::is_control) {
+        let what = format!("expected the name of a queue, as runs are started with --queue NAME, found {queue:?}");
+        return Err(Failure::usage("bad_id", what).hint("abide queue list shows them; without --queue it is default"));
+    }
     let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
     let held = source.change_queue(queue, change)?;
     if screen.is_text() {

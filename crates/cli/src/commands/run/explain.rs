@@ -31,7 +31,8 @@ impl Explain {
         let mut fields = vec![("why", Cell::toned(&explanation.sentence, Tone::Strong))];
         let evidence = explanation.evidence.iter();
         fields.extend(evidence.map(|(name, value)| (name.as_str(), Cell::new(value))));
-        fields.extend(explanation.next_actions.iter().map(|action| ("do", Cell::toned(action, Tone::Busy))));
+        let actions = explanation.next_actions.iter().map(|action| screen.command(action));
+        fields.extend(actions.map(|action| ("do", Cell::toned(action, Tone::Busy))));
         screen.fields(&fields)?;
         Ok(Exit::Ok)
     }

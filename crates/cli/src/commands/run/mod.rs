@@ -19,13 +19,11 @@ mod watch;
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 
 /// Runs: list, show, watch, history, export, explain, start, signal, update, resume, cancel, compact, purge.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }

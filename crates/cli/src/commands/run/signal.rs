@@ -26,7 +26,7 @@ pub(crate) struct Signal {
     /// The signal's name
     name: String,
     /// What it carries, as JSON, or - for standard input; null if absent
-    #[arg(long, value_name = "JSON", conflicts_with = "payload_file")]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true, conflicts_with = "payload_file")]
     payload: Option<String>,
     /// A file that holds what it carries
     #[arg(long, value_name = "FILE")]

@@ -31,7 +31,7 @@ pub(crate) struct Start {
     /// The workflow's name
     workflow: String,
     /// The input as JSON, or - for standard input; null if absent
-    #[arg(long, value_name = "JSON", conflicts_with = "input_file")]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true, conflicts_with = "input_file")]
     input: Option<String>,
     /// A file that holds the input as JSON
     #[arg(long, value_name = "FILE")]
@@ -90,7 +90,12 @@ fn concurrency(text: &str) -> Result<Concurrency, String> {
         Some((key, limit)) if !limit.is_empty() && limit.bytes().all(|byte| byte.is_ascii_digit()) => {
             (key, limit.parse().map_err(|_| format!("{limit} is too large a number"))?)
         }
-        _ => (text, 1),
+        Some(_) => {
+            return Err(format!(
+                "expected KEY or KEY:N with a number N, found {text:?}; a key with a colon needs its :N"
+            ));
+        }
+        None => (text, 1),
     };
     Ok(Concurrency { key: key.into(), limit })
 }
@@ -173,7 +178,7 @@ fn told(screen: &Screen, run: RunId, admission: &str) -> Outcome {
     if screen.is_text() {
         screen.line(&run.to_string())?;
         screen.remark(&format!("{admission}; it executes when an engine or a worker has its code"));
-        screen.remark(&format!("follow it: abide run watch {run}"));
+        screen.remark(&format!("follow it: {}", screen.command(&format!("abide run watch {run}"))));
     } else {
         screen.document(&json!({"run": run, "admission": admission}))?;
     }

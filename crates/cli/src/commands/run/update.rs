@@ -34,7 +34,7 @@ pub(crate) struct Update {
     /// The update's name
     name: String,
     /// What is asked, as JSON, or - for standard input; null if absent
-    #[arg(long, value_name = "JSON", conflicts_with = "input_file")]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true, conflicts_with = "input_file")]
     input: Option<String>,
     /// A file that holds what is asked
     #[arg(long, value_name = "FILE")]

@@ -197,7 +197,8 @@ impl Watching<'_> {
             let why = ending.error.as_ref().map(|error| format!(": {}: {}", error.code, error.message));
             self.screen.remark(&format!("{} ended as {}{}", ending.run, ending.status, why.unwrap_or_default()));
             if !well {
-                self.screen.remark(&format!("look at it: abide run show {}", ending.run));
+                let look = self.screen.command(&format!("abide run show {}", ending.run));
+                self.screen.remark(&format!("look at it: {look}"));
             }
         }
         Ok(if well { Exit::Ok } else { Exit::RunFailed })

@@ -10,14 +10,12 @@ use abide_runtime::house::Contents;
 use clap::{Args, Subcommand};
 
 use crate::failure::{Exit, Outcome};
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 use crate::screen::Screen;
 
 /// The store itself: check, stats, migrate, export, import.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }

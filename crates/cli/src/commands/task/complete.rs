@@ -22,7 +22,7 @@ pub(crate) struct Complete {
     #[command(flatten)]
     person: Person,
     /// The result, as JSON, or - for standard input; null if absent
-    #[arg(long, value_name = "JSON", conflicts_with = "result_file")]
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true, conflicts_with = "result_file")]
     result: Option<String>,
     /// A file that holds the result
     #[arg(long, value_name = "FILE")]

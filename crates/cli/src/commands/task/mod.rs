@@ -11,13 +11,11 @@ pub(crate) use show::show_boundary;
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
-use crate::options::{AsJson, Globals};
+use crate::options::Globals;
 
 /// Work for people: list, show, claim, release, complete.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }

@@ -25,7 +25,7 @@ impl Revoke {
         let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
         let id = self.token;
         if !source.revoke_token(&id)? {
-            let what = format!("there is no token {id:?} in {}", source.shown());
+            let what = format!("there is no token {id:?} in {}", source.whole());
             return Err(Failure::new(Exit::NotFound, "not_found", what).hint("abide token list shows the ids"));
         }
         if screen.is_text() {

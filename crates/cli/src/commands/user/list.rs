@@ -1,13 +1,12 @@
 //! `abide user list`: users, without their passwords.
 
 use abide_protocol::User;
-use abide_server::{BadUser, USER, USERS_MAX, shown_user};
 use clap::Args;
 
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::{Cell, Screen, Tone};
+use crate::source::Source;
 
 /// List users, without their passwords.
 #[derive(Debug, Args)]
@@ -19,9 +18,8 @@ pub(crate) struct List {}
 
 impl List {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let (screen, place) = (Screen::new(globals), Place::of(globals)?);
-        let kept = place.reader()?.kept(USER, None, USERS_MAX)?;
-        let users: Vec<User> = kept.iter().rev().map(shown_user).collect::<Result<_, BadUser>>()?;
+        let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
+        let users = source.users()?;
         if !screen.is_text() {
             screen.documents("users", &users)?;
             return Ok(Exit::Ok);

@@ -5,20 +5,15 @@ mod list;
 mod password;
 mod remove;
 
-use abide_runtime::Engine;
-use abide_server::{BadUser, USER, USERS_MAX, sessions_of};
-use abide_store::{Fault, Kept};
 use clap::{Args, Subcommand};
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::options::{AsJson, Globals};
-use crate::place::Place;
+use crate::options::Globals;
+use crate::source::Source;
 
 /// People who log in to a server: add, list, remove, password.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    #[command(flatten)]
-    pub(crate) json: AsJson,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -47,26 +42,7 @@ impl Command {
     }
 }
 
-/// The user of a name, among those that are kept.
-fn find(engine: &Engine, name: &str) -> Result<Option<Kept>, Fault> {
-    Ok(engine.kept(USER, None, USERS_MAX)?.into_iter().find(|kept| kept.id == name))
-}
-
-/// Ends all sessions of a user. Servers take notice within five seconds.
-fn log_out(engine: &Engine, name: &str) -> Result<(), Fault> {
-    for id in sessions_of(&engine.tokens()?, name) {
-        engine.remove_token(&id)?;
-    }
-    Ok(())
-}
-
-fn missing(place: &Place, name: &str) -> Failure {
-    let what = format!("there is no user {name:?} in {}", place.shown());
+fn missing(source: &dyn Source, name: &str) -> Failure {
+    let what = format!("there is no user {name:?} in {}", source.whole());
     Failure::new(Exit::NotFound, "not_found", what).hint("abide user list shows them")
-}
-
-impl From<BadUser> for Failure {
-    fn from(bad: BadUser) -> Self {
-        Self::new(Exit::Failure, "corrupt", bad.to_string())
-    }
 }

@@ -1,21 +1,20 @@
 //! `abide user password`: another password for somebody.
 
-use abide_server::with_password;
 use clap::Args;
 use serde_json::json;
 
-use super::{find, log_out, missing};
+use super::missing;
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
 use crate::password::PasswordFrom;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// Give a user another password.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sessions that were begun with the old one end; servers take notice within five seconds. While a server holds a store in a
-file, ask that one: PUT /v1/users/NAME/password.
+file, ask that one with --url.
 
 Examples:
   abide user password ada
@@ -29,19 +28,10 @@ pub(crate) struct Password {
 
 impl Password {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let (screen, place, name) = (Screen::new(globals), Place::of(globals)?, self.name);
+        let (screen, mut source, name) = (Screen::new(globals), <dyn Source>::of(globals)?, self.name);
         let password = self.password.read(&name)?;
-        let found = place.change(async |owner| {
-            tokio::task::block_in_place(|| {
-                let Some(kept) = find(&owner.engine, &name)? else { return Ok(false) };
-                let changed = with_password(&kept, &password)??;
-                owner.engine.keep(&[changed])?;
-                log_out(&owner.engine, &name)?;
-                Ok(true)
-            })
-        })?;
-        if !found {
-            return Err(missing(&place, &name));
+        if !source.change_password(&name, password)? {
+            return Err(missing(source.as_ref(), &name));
         }
         if screen.is_text() {
             screen.remark(&format!("{name} has another password"));

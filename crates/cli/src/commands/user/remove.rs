@@ -1,19 +1,18 @@
 //! `abide user remove`: somebody cannot log in any more.
 
-use abide_server::USER;
 use clap::Args;
 use serde_json::json;
 
-use super::{log_out, missing};
+use super::missing;
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
-use crate::place::Place;
 use crate::screen::Screen;
+use crate::source::Source;
 
 /// Remove a user, whose sessions end.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Servers take notice within five seconds. While a server holds a store in a file, ask that one: DELETE /v1/users/NAME.
+Servers take notice within five seconds. While a server holds a store in a file, ask that one with --url.
 
 Examples:
   abide user remove bob")]
@@ -24,16 +23,9 @@ pub(crate) struct Remove {
 
 impl Remove {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let (screen, place, name) = (Screen::new(globals), Place::of(globals)?, self.name);
-        let found = place.change(async |owner| {
-            tokio::task::block_in_place(|| {
-                let found = owner.engine.forget(USER, &name)?;
-                log_out(&owner.engine, &name)?;
-                Ok(found)
-            })
-        })?;
-        if !found {
-            return Err(missing(&place, &name));
+        let (screen, mut source, name) = (Screen::new(globals), <dyn Source>::of(globals)?, self.name);
+        if !source.remove_user(&name)? {
+            return Err(missing(source.as_ref(), &name));
         }
         if screen.is_text() {
             screen.remark(&format!("{name} is nobody now"));

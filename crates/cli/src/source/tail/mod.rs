@@ -12,6 +12,7 @@ use abide_kernel::{Row, Run, RunId, Str};
 use abide_protocol::{Ending, Happened, Progress, ResetReason};
 
 use crate::failure::{Exit, Failure};
+use crate::options::Asked;
 use crate::place::{At, Place};
 
 /// Something that became true.
@@ -36,8 +37,8 @@ pub(crate) enum Tail {
 }
 
 impl Tail {
-    pub(super) fn of_server(http: Http, url: String, run: Option<RunId>) -> Self {
-        Self::Server(Box::new(server::ServerTail::new(http, url, run)))
+    pub(super) fn of_server(http: Http, asked: Asked, run: Option<RunId>) -> Self {
+        Self::Server(Box::new(server::ServerTail::new(http, asked, run)))
     }
 
     pub(super) fn of_store(place: &Place, namespace: &Str, run: Option<RunId>) -> Result<Self, Failure> {

@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::Seen;
 use crate::failure::{Exit, Failure};
-use crate::source::server::failed;
+use crate::options::Asked;
+use crate::source::server::{Doing, failed};
 
 /// How often in a row a stream is taken up again that tells nothing.
 const TRIES_MAX: u32 = 5;
@@ -19,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// A stream of a server.
 pub(crate) struct ServerTail {
     http: Http,
-    url: String,
+    asked: Asked,
     run: Option<RunId>,
     events: Option<Events>,
     /// Where to go on.
@@ -30,8 +31,8 @@ pub(crate) struct ServerTail {
 }
 
 impl ServerTail {
-    pub(super) fn new(http: Http, url: String, run: Option<RunId>) -> Self {
-        Self { http, url, run, events: None, last: None, said: 0, tries: 0 }
+    pub(super) fn new(http: Http, asked: Asked, run: Option<RunId>) -> Self {
+        Self { http, asked, run, events: None, last: None, said: 0, tries: 0 }
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Seen>, Failure> {
@@ -70,7 +71,9 @@ impl ServerTail {
         self.events = None;
         self.tries += 1;
         if first || !trouble.may_pass() || self.tries > TRIES_MAX {
-            return Err(failed(&self.url, ClientError::from(trouble)));
+            // Of what was being followed nobody knows what became.
+            let doing = if first { Doing::Looking } else { Doing::Changing };
+            return Err(failed(&self.asked, doing, ClientError::from(trouble)));
         }
         tokio::time::sleep(PAUSE * self.tries).await;
         Ok(())
@@ -105,7 +108,7 @@ impl ServerTail {
 
     fn parse<T: DeserializeOwned>(&self, event: &Event) -> Result<T, Failure> {
         serde_json::from_str(&event.data).map_err(|error| {
-            let what = format!("{} tells {:?} in another shape: {error}", self.url, event.name);
+            let what = format!("{} tells {:?} in another shape: {error}", self.asked.url, event.name);
             Failure::new(Exit::Failure, "not_abide", what)
         })
     }
