@@ -18,6 +18,7 @@ from .errors import (
     RunOver,
     StepError,
     Unauthenticated,
+    Unencodable,
     UpdateRejected,
     terminal,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "StepContext",
     "StepError",
     "Unauthenticated",
+    "Unencodable",
     "UpdateRejected",
     "UpdateRequest",
     "Worker",

@@ -11,7 +11,7 @@ from typing import Any, AsyncIterator, List, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from . import jsons
-from .errors import ConnectionFailed, Problem, RunFailed
+from .errors import ConnectionFailed, Problem, RunFailed, Unencodable
 from .http import Http
 from .outcome import child
 from .times import Duration, duration_ms, now_ms
@@ -51,7 +51,7 @@ class Client:
         ssl: tls.SSLContext | None = None,
     ) -> None:
         self._http = Http(url, token, ssl=ssl)
-        self._within = f"/v1/namespaces/{quote(namespace, safe='')}"
+        self._within = f"/v1/namespaces/{part(namespace)}"
         self._timeout = timeout
         self._retry_for = retry_for
         self.namespace = namespace
@@ -86,9 +86,11 @@ class Client:
         Raises:
             Problem: the server said no.
             ConnectionFailed: there was no answer for too long.
+            Unencodable: it has no JSON form, and was not sent.
         """
+        data = None if body is None else jsons.encode("the request", body)
         given = {name: value for name, value in (query or {}).items() if value is not None}
-        path = (path if path.startswith("/v1") else self._within + path) + (f"?{urlencode(given)}" if given else "")
+        path = (path if path.startswith("/v1") else self._within + path) + _query(given)
         headers = {} if method == "GET" else {"Idempotency-Key": idempotency_key or uuid7()}
         until, tries = time.monotonic() + self._retry_for, 0
         while True:
@@ -96,7 +98,7 @@ class Client:
             pause = backoff(tries)
             try:
                 answer = await self._http.request(
-                    method, path, body, headers=headers, timeout=timeout or self._timeout
+                    method, path, data, headers=headers, timeout=timeout or self._timeout
                 )
                 if answer.status < 400:
                     return answer.json()
@@ -127,11 +129,11 @@ class Client:
 
     async def get(self, run: str) -> dict[str, Any]:
         """A run as it stands."""
-        return dict(await self.request("GET", f"/runs/{quote(run, safe='')}"))
+        return dict(await self.request("GET", f"/runs/{part(run)}"))
 
     async def state(self, run: str, rev: int | None = None) -> Any:
         """The state that a run shows, now or at a revision."""
-        found = await self.request("GET", f"/runs/{quote(run, safe='')}/state", query={"rev": rev})
+        found = await self.request("GET", f"/runs/{part(run)}/state", query={"rev": rev})
         return found["state"]
 
     async def list(self, *, limit: int | None = None, **filters: str) -> AsyncIterator[dict[str, Any]]:
@@ -164,7 +166,7 @@ class Client:
         while True:
             left = WAIT_MS if until is None else int(max(0, until - time.monotonic()) * 1_000)
             wait = min(WAIT_MS, left)
-            path = f"/runs/{quote(run, safe='')}/result"
+            path = f"/runs/{part(run)}/result"
             ending = await self.request("GET", path, query={"wait_ms": wait}, timeout=self._timeout + wait / 1_000)
             if ending["ended"]:
                 if ending["status"] == "done":
@@ -176,7 +178,7 @@ class Client:
     async def signal(self, run: str, name: str, payload: Any = None, *, dedup: str | None = None) -> bool:
         """Sends a signal to a run; whether the run had it before."""
         said = {"name": name, "payload": payload, **({} if dedup is None else {"dedup": dedup})}
-        answer = await self.request("POST", f"/runs/{quote(run, safe='')}/signals", said)
+        answer = await self.request("POST", f"/runs/{part(run)}/signals", said)
         return bool(answer["duplicate"])
 
     async def update(self, run: str, name: str, input: Any = None, *, dedup: str | None = None) -> Any:
@@ -186,7 +188,7 @@ class Client:
             UpdateRejected: the run said no.
         """
         said = {"name": name, "input": input, "dedup": dedup or uuid7(), "wait_ms": WAIT_MS}
-        path, key = f"/runs/{quote(run, safe='')}/updates", uuid7()
+        path, key = f"/runs/{part(run)}/updates", uuid7()
         while True:
             timeout = self._timeout + WAIT_MS / 1_000
             answer = await self.request("POST", path, said, idempotency_key=key, timeout=timeout)
@@ -195,15 +197,15 @@ class Client:
 
     async def cancel(self, run: str, reason: str = "", *, cascade: bool = False) -> None:
         """Ends a run from outside."""
-        await self.request("POST", f"/runs/{quote(run, safe='')}/cancel", {"reason": reason, "cascade": cascade})
+        await self.request("POST", f"/runs/{part(run)}/cancel", {"reason": reason, "cascade": cascade})
 
     async def explain(self, run: str) -> dict[str, Any]:
         """Why a run does not move: `reason`, `sentence`, `evidence`, `next_actions`."""
-        return dict(await self.request("GET", f"/runs/{quote(run, safe='')}/explain"))
+        return dict(await self.request("GET", f"/runs/{part(run)}/explain"))
 
     async def effects(self, run: str) -> List[dict[str, Any]]:
         """The outside work of a run."""
-        found = await self.request("GET", f"/runs/{quote(run, safe='')}/effects")
+        found = await self.request("GET", f"/runs/{part(run)}/effects")
         return [dict(effect) for effect in found["effects"]]
 
     async def resolve(
@@ -215,16 +217,16 @@ class Client:
             said["interrupt"] = interrupt
         if note is not None:
             said["note"] = note
-        await self.request("POST", f"/runs/{quote(run, safe='')}/effects/resolve", said)
+        await self.request("POST", f"/runs/{part(run)}/effects/resolve", said)
 
     async def journal(self, run: str, *, start: int = 1) -> AsyncIterator[dict[str, Any]]:
         """What became true of a run, row by row."""
         at: int | None = start
         while at is not None:
-            part = await self.request("GET", f"/runs/{quote(run, safe='')}/journal", query={"from": at})
-            for row in part["rows"]:
+            page = await self.request("GET", f"/runs/{part(run)}/journal", query={"from": at})
+            for row in page["rows"]:
                 yield row
-            at = part.get("next")
+            at = page.get("next")
 
     # People.
 
@@ -260,10 +262,10 @@ class Client:
 
     async def resume(self, run: str, **said: Any) -> None:
         """Lets a paused run go on."""
-        await self.request("POST", f"/runs/{quote(run, safe='')}/resume", said)
+        await self.request("POST", f"/runs/{part(run)}/resume", said)
 
     async def _say(self, kind: str, boundary: str, verb: str, said: Mapping[str, Any]) -> None:
-        await self.request("POST", f"/{kind}/{quote(boundary, safe='')}/{verb}", dict(said))
+        await self.request("POST", f"/{kind}/{part(boundary)}/{verb}", dict(said))
 
 
 def problem_of(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
@@ -276,6 +278,25 @@ def problem_of(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
         except ValueError:
             pass
     return Problem.of({"status": status, "code": "internal", "detail": body[:200].decode(errors="replace")}, status)
+
+
+def _query(given: Mapping[str, Any]) -> str:
+    try:
+        return f"?{urlencode(given)}" if given else ""
+    except UnicodeEncodeError as error:
+        raise Unencodable(f"a query: expected text, found half of a surrogate pair in it: {given!a}") from error
+
+
+def part(text: str) -> str:
+    """A part of a path.
+
+    Raises:
+        Unencodable: no path can have it.
+    """
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError as error:
+        raise Unencodable(f"a part of a path: expected text, found half of a surrogate pair in it: {text!a}") from error
 
 
 def _seconds(text: str | None) -> float:

@@ -294,6 +294,7 @@ class Context:
         at: str,
     ) -> Decision:
         shown = jsons.plain("what a person is shown", payload)
+        roles, assignee = jsons.plain("who is asked", [list(roles), assignee])
         still = self._ledger.asks(self._scope + name)
         if still is not None:
             raise terminal(
@@ -319,7 +320,8 @@ class Context:
         return StartedChild(self, self._begin_child(name, start, place()))
 
     def _begin_child(self, name: str, start: dict[str, Any], at: str) -> Known:
-        start = {**start, "input": jsons.plain("the child's input", start.get("input"))}
+        given = jsons.plain("the child's input", start.get("input"))
+        start = {**jsons.plain("how the child begins", {**start, "input": None}), "input": given}
         wanted = {"child": {"start": start}}
         return self._ledger.point(self._scope + name, "child", wanted, input_hash(start["input"]), at)
 

@@ -262,7 +262,7 @@ async def call_outside(call: Callable[[str], Awaitable[Any]], key: str) -> tuple
     try:
         return "value", jsons.plain("the effect's result", await call(key))
     except (Exception, SystemExit) as error:
-        return "error", as_step_error(error).info()
+        return "error", jsons.written(as_step_error(error))
 
 
 class Call:

@@ -35,8 +35,8 @@ class StepError(AbideError):
 
     def info(self) -> dict[str, Any]:
         """As it is written."""
-        message = self.message.encode(errors="replace")[:ERROR_BYTES_MAX].decode(errors="ignore")
-        said = {"code": self.code, "message": message, "retryable": self.retryable}
+        message = encodable(self.message).encode()[:ERROR_BYTES_MAX].decode(errors="ignore")
+        said = {"code": encodable(self.code), "message": message, "retryable": bool(self.retryable)}
         if self.details is not None:
             said["details"] = self.details
         return said
@@ -55,6 +55,18 @@ Failure = StepError
 """What went wrong in a function."""
 
 
+class Unencodable(StepError):
+    """A value has no JSON form, and so cannot be sent or recorded. Nothing was."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="unencodable", retryable=False)
+
+
+def encodable(text: str) -> str:
+    """Text that UTF-8 has: halves of surrogate pairs, as file names may have them, are written as `\\udce9`."""
+    return str(text).encode(errors="backslashreplace").decode()
+
+
 def _made(info: dict[str, Any], op: int | None) -> StepError:
     return StepError.of(info, op)
 
@@ -68,12 +80,20 @@ def as_step_error(error: BaseException) -> StepError:
     """An exception in the form in which it is recorded, with its traceback in the details."""
     if isinstance(error, StepError):
         return error
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    kind = type(error).__name__
-    details = {"type": kind, "traceback": text[-8_000:]}
-    found = StepError(f"{kind}: {error}" if str(error) else kind, details=details)
+    kind, text = encodable(type(error).__name__), _said(error)
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    details = {"type": kind, "traceback": encodable(trace[-8_000:])}
+    found = StepError(f"{kind}: {text}" if text else kind, details=details)
     found.__cause__ = error
     return found
+
+
+def _said(error: BaseException) -> str:
+    """What an exception says, also where that fails itself."""
+    try:
+        return encodable(str(error))
+    except Exception as broken:
+        return f"what it says cannot be told ({type(broken).__name__})"
 
 
 class ConnectionFailed(AbideError):

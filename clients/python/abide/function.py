@@ -94,7 +94,7 @@ def failed(
     error: StepError, entries: list[Entry], retry: RetryPolicy | None = None, reopen: Sequence[int] = ()
 ) -> Say:
     """An attempt failed."""
-    said: dict[str, Any] = {"error": error.info(), "entries": entries, "reopen": list(reopen)}
+    said: dict[str, Any] = {"error": jsons.written(error), "entries": entries, "reopen": list(reopen)}
     if retry is not None:
         said["retry"] = retry.message()
     return {"fail": said}

@@ -9,7 +9,7 @@ from typing import Any, Mapping
 from urllib.parse import urlsplit
 
 from . import jsons
-from .errors import AbideError, ConnectionFailed
+from .errors import AbideError, ConnectionFailed, Unencodable
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 256 * 1024 * 1024
@@ -74,7 +74,7 @@ class Http:
         self,
         method: str,
         path: str,
-        body: Any = None,
+        data: bytes | None = None,
         *,
         headers: Mapping[str, str] | None = None,
         timeout: float = 30,
@@ -83,8 +83,8 @@ class Http:
 
         Raises:
             ConnectionFailed: there is no answer; the request may or may not have been carried out.
+            Unencodable: no head can have what is in this one, and nothing was sent.
         """
-        data = None if body is None else jsons.dumps(body).encode()
         head = self._head(method, path, data, headers or {})
         try:
             return await asyncio.wait_for(self._exchange(method, head + (data or b"")), timeout)
@@ -116,8 +116,11 @@ class Http:
             lines.append(f"Authorization: Bearer {self._token}")
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if any("\r" in line or "\n" in line for line in lines):
-            raise ValueError("a header of a request has a line break in it")
-        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+            raise Unencodable("the head of a request: expected text without line breaks, found one in it")
+        try:
+            return ("\r\n".join(lines) + "\r\n\r\n").encode()
+        except UnicodeEncodeError as error:
+            raise Unencodable(f"the head of a request: expected text, found half of a surrogate pair in it: {error}") from error
 
     async def _exchange(self, method: str, request: bytes) -> Response:
         while True:

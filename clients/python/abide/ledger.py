@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Awaitable, Callable
 
-from .errors import StepError, terminal
+from .errors import StepError, encodable, terminal
 from .hashing import hex16, stable_hash
 from .retry import RetryPolicy
 from .times import maybe_instant, read_instant, write_instant
@@ -420,9 +420,11 @@ def quoted(text: str) -> str:
 
 def check_name(name: str) -> None:
     """Refuses what cannot be the name of an effect or wait."""
-    size = len(name.encode())
+    size = len(name.encode(errors="surrogatepass"))
     if not name:
         found = "none"
+    elif encodable(name) != name:
+        found = f"half of a surrogate pair in {quoted(encodable(name))}"
     elif "#" in name:
         found = quoted(name)
     elif size > NAME_BYTES_MAX:

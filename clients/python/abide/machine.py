@@ -10,7 +10,7 @@ from . import jsons
 from .context import place
 from .control import Control, Controls, Operation
 from .drive import call_outside, caller, recorded
-from .errors import Problem, StepError, as_step_error, terminal
+from .errors import Problem, StepError, Unencodable, as_step_error, terminal
 from .function import complete, failed, identity
 from .hashing import hex16, input_hash, stable_hash
 from .ledger import POLICIES, REPLAY_SAFE, Known, Ledger, quoted
@@ -149,6 +149,9 @@ class StepContext:
                 raise Ended(GIVE_BACK) from None
             except Problem as problem:
                 raise Ended(refused(problem)) from None
+            except Unencodable as error:
+                # What is not recorded has its numbers: the step cannot go on without it.
+                raise Ended(failed(error, [])) from None
 
 
 class Machine:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Iterable, Union
 
+from . import jsons
 from .errors import StepError, as_step_error
 from .times import Duration, duration_ms, from_datetime, write_instant
 
@@ -114,7 +115,7 @@ def done(result: Any = None) -> Outcome:
 def stop(error: StepError | BaseException | str) -> Outcome:
     """End with an error."""
     found = StepError(error) if isinstance(error, str) else as_step_error(error)
-    return Outcome({"stop": {"error": found.info()}})
+    return Outcome({"stop": {"error": jsons.written(found)}})
 
 
 def continue_as_new(input: Any = None) -> Outcome:

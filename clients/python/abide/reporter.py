@@ -7,8 +7,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from . import jsons
 from .client import RETRIED, backoff, problem_of
-from .errors import ClaimLost, ConnectionFailed, Problem
+from .errors import ClaimLost, ConnectionFailed, Problem, Unencodable
 from .http import Http
 from .link import Say, Unknown
 
@@ -23,11 +24,11 @@ AT_ONCE = 4
 class Report:
     """Something said of an attempt, and who waits for the answer."""
 
-    claim: Any
-    say: Say
+    data: bytes
+    """As it is sent."""
     answer: asyncio.Future[dict[str, Any]]
     frees: bool = False
-    """Whether the attempt is over with it, and its place is free."""
+    """Whether the attempt is over with it, and its place is free, whatever becomes of the report."""
     sent: int = field(default=0)
     """How often it was sent."""
 
@@ -54,8 +55,13 @@ class Reporter:
         self._timeout = 30.0
 
     def say(self, claim: Any, say: Say, *, frees: bool = False) -> Report:
-        """Sends a report as soon as it can."""
-        report = Report(claim, say, asyncio.get_running_loop().create_future(), frees)
+        """Sends a report as soon as it can. One that has no JSON form is not sent, and takes no other with it."""
+        report = Report(b"", asyncio.get_running_loop().create_future(), frees)
+        try:
+            report.data = jsons.encode("the report", {"claim": claim, "say": say})
+        except Exception as error:
+            self._drop(report, error)
+            return report
         self._queue.append(report)
         if len(self._sending) < AT_ONCE:
             self._spawn()
@@ -66,7 +72,8 @@ class Reporter:
 
         Raises:
             Problem: it was refused.
-            Unknown: it was sent twice, and whether the first was recorded is not known.
+            Unknown: whether it was recorded is not known: it was sent twice, or something went wrong on the way.
+            Unencodable: it has no JSON form, and was not sent.
         """
         report = self.say(claim, say, frees=frees)
         try:
@@ -76,6 +83,10 @@ class Reporter:
             if report.sent > 1 and not isinstance(problem, ClaimLost):
                 raise Unknown(str(problem)) from problem
             raise
+        except Unencodable:
+            raise
+        except Exception as error:
+            raise Unknown(f"{type(error).__name__}: {error}") from error
 
     async def drain(self) -> None:
         """Waits until everything that was said is answered."""
@@ -107,6 +118,11 @@ class Reporter:
                 batch, problem = await self._post(batch)
             except ConnectionFailed as error:
                 logger.warning("reports were not answered, and are sent again: %s", error)
+            except Exception as error:  # Nobody may wait for good for a report that nobody sends.
+                logger.exception("reports could not be sent, or their answer not be read")
+                for report in batch:
+                    self._drop(report, error)
+                return
             else:
                 if problem is not None and problem.status not in RETRIED and problem.status < 500:
                     await self._refused(batch, problem)
@@ -121,18 +137,19 @@ class Reporter:
         """Sends a batch once: what must be sent again, and why if the request as a whole was refused."""
         freed = sum(report.frees for report in batch)
         more = self._more(freed) if freed else None
-        reports = [{"claim": report.claim, "say": report.say} for report in batch]
-        body: dict[str, Any] = {"token": self._token, "reports": reports}
-        if more is not None:
-            body["next"] = more
+        asked = b"" if more is None else b',"next":' + jsons.encode("what is asked for", more)
+        reports = b",".join(report.data for report in batch)
+        data = b'{"token":%s,"reports":[%s]%s}' % (jsons.encode("the token", self._token), reports, asked)
         for report in batch:
             report.sent += 1
-        answer = await self._http.request("POST", self._path, body, timeout=self._timeout)
+        answer = await self._http.request("POST", self._path, data, timeout=self._timeout)
         if answer.status >= 400:
             return batch, problem_of(answer.status, answer.body, answer.headers)
         reported = answer.json()
+        if not isinstance(reported, dict) or len(reported.get("answers") or ()) != len(batch):
+            raise ConnectionFailed(f"expected answers to {len(batch)} reports, found {answer.body[:80]!r}")
         again = [report for report, said in zip(batch, reported["answers"]) if not _answered(report, said)]
-        for report in again:
+        for report in batch:
             report.frees = False
         if freed:
             self._got(reported.get("claims", []), freed)
@@ -144,10 +161,17 @@ class Reporter:
             for report in batch:
                 await self._settle([report])
             return
-        if batch[0].frees:
+        self._drop(batch[0], problem)
+
+    def _drop(self, report: Report, error: Exception) -> None:
+        """It is not sent any more: its place is free, and whoever waits for its answer hears why there is none."""
+        if report.frees:
+            report.frees = False
             self._got([], 1)
-        if not batch[0].answer.done():
-            batch[0].answer.set_exception(problem)
+        if not report.answer.done():
+            report.answer.set_exception(error)
+            # Nobody may be waiting any more.
+            report.answer.exception()
 
 
 def _answered(report: Report, said: dict[str, Any]) -> bool:

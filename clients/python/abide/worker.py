@@ -11,10 +11,10 @@ import signal
 import socket
 import ssl as tls
 from typing import Any, Protocol, Sequence
-from urllib.parse import quote
 
-from .client import RETRIED, backoff, problem_of
-from .errors import AbideError, ConnectionFailed, Problem, as_step_error
+from . import jsons
+from .client import RETRIED, backoff, part, problem_of
+from .errors import AbideError, ConnectionFailed, Problem, Unencodable, as_step_error
 from .function import failed
 from .http import Http
 from .ledger import Entry
@@ -101,7 +101,7 @@ class Worker:
         self._secret = secrets.token_hex(32)
         self._hash = hashlib.sha256(self._secret.encode()).digest()[:16].hex()
         self._http = Http(url, token, ssl=ssl)
-        self._within = f"/v1/namespaces/{quote(namespace, safe='')}/worker"
+        self._within = f"/v1/namespaces/{part(namespace)}/worker"
         self._reporter = Reporter(self._http, f"{self._within}/reports", self._secret, self._more, self._got)
         self._free = concurrency
         self._held: set[Held] = set()
@@ -218,10 +218,9 @@ class Worker:
                 await self._pause(backoff(tries))
 
     async def _poll(self, most: int) -> list[dict[str, Any]]:
+        work = jsons.encode("what is asked for", self._work(most, self._poll_ms))
         asking = asyncio.ensure_future(
-            self._http.request(
-                "POST", f"{self._within}/claims", self._work(most, self._poll_ms), timeout=30 + self._poll_ms / 1_000
-            )
+            self._http.request("POST", f"{self._within}/claims", work, timeout=30 + self._poll_ms / 1_000)
         )
         stopping = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -277,14 +276,22 @@ class Worker:
             await self._reporter.asked(held.claim, say, frees=True)
         except Unknown as unknown:
             logger.warning("what came of an attempt of %s may be recorded: %s", held.attempt["run"], unknown)
+            await self._instead(held, GIVE_BACK)
         except Problem as problem:
             logger.warning("what came of an attempt of %s was refused: %s", held.attempt["run"], problem)
             if problem.code in SET_ASIDE and "set_aside" not in say.get("fail", {}):
                 info = {"code": problem.code, "message": str(problem), "retryable": False}
-                try:
-                    await self._reporter.asked(held.claim, set_aside(info))
-                except (Problem, Unknown) as again:
-                    logger.warning("nor could it be set aside: %s", again)
+                await self._instead(held, set_aside(info))
+        except Unencodable as error:
+            logger.error("what came of an attempt of %s cannot be sent: %s", held.attempt["run"], error)
+            await self._instead(held, failed(error, []))
+
+    async def _instead(self, held: Held, say: Say) -> None:
+        """Says something else of an attempt, where what came of it cannot be said."""
+        try:
+            await self._reporter.asked(held.claim, say)
+        except (Problem, Unknown) as error:
+            logger.warning("nor could this be said of it: %s: %s", next(iter(say)), error)
 
     async def _execute(self, held: Held) -> Say | None:
         attempt = held.attempt

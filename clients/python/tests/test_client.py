@@ -173,6 +173,15 @@ class Asking(unittest.TestCase):
 
         go(test())
 
+    def test_a_journal_is_read_to_its_end(self) -> None:
+        async def test() -> None:
+            pages = [Said({"rows": [1, 2], "next": 3}), Said({"rows": [3], "next": None})]
+            async with Fake(Script(*pages)) as fake:
+                async with abide.Client(fake.url) as client:
+                    self.assertEqual([row async for row in client.journal(RUN)], [1, 2, 3])
+
+        go(test())
+
     def test_an_update_is_asked_under_one_key_until_it_is_answered(self) -> None:
         async def test() -> None:
             waits = Said({"run": RUN, "answered": False, "answer": None})

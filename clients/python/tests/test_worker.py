@@ -28,6 +28,65 @@ async def five(ctx: abide.Context, n: int) -> int:
     return n
 
 
+LONE = "half \ud83d"
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+UNENCODABLE: list[tuple[Any, str]] = [
+    (LONE, "half of a surrogate pair"),
+    ({LONE: 1}, "half of a surrogate pair"),
+    ([float("nan")], "Out of range float"),
+    ({"n": float("inf")}, "Out of range float"),
+    ({1, 2}, "set has no JSON form"),
+    (b"bytes", "bytes has no JSON form"),
+    ({1: 2}, "expected keys that are text, found int 1"),
+    ({"in": [{(1, 2): 3}]}, "keys must be str"),
+    (1 << 64, "expected a whole number of 64 bits, found one of 65"),
+    ([10**400], "expected a whole number of 64 bits"),
+    ([10**5_000], ""),
+    (CYCLE, "Circular reference"),
+]
+
+
+@abide.workflow("ways")
+async def ways(ctx: abide.Context, given: list[Any]) -> Any:
+    """Hands something that has no JSON form to the engine, in one of all the ways there are."""
+    way, value = given[0], UNENCODABLE[given[1]][0]
+    if way == "effect":
+        await ctx.effect("call", lambda: value)
+    elif way == "input":
+        await ctx.effect("call", lambda: 1, input=value)
+    elif way == "state":
+        ctx.publish(value)
+    elif way == "child":
+        await ctx.child("part", "five", value)
+    elif way == "labels":
+        await ctx.child("part", "five", 1, labels={"a": value})
+    elif way == "person":
+        await ctx.approval("ask", value or 1)
+    elif way == "roles":
+        await ctx.approval("ask", 1, roles=[value])
+    elif way == "again":
+        ctx.continue_as_new(value)
+    elif way == "random":
+        return ctx.random(value)
+    return value
+
+
+machine = abide.Machine("machine")
+
+
+@machine.step("only")
+async def only(ctx: abide.StepContext) -> abide.Outcome:
+    way, value = ctx.input[0], UNENCODABLE[ctx.input[1]][0]
+    if way == "progress":
+        await ctx.progress("rows", value)
+    if way == "name":
+        await ctx.progress(str(value), 1)
+    if way == "spawn":
+        return abide.spawn([abide.child("five", value)], "only")
+    return abide.next_step("only", value) if way == "next" else abide.done(value)
+
+
 class Workers(unittest.TestCase):
     def setUp(self) -> None:
         logging.getLogger("abide.worker").setLevel(logging.CRITICAL)
@@ -61,6 +120,115 @@ class Workers(unittest.TestCase):
                 worker.stop()
                 await working
                 self.assertEqual((run.run.result, run.run.claims), (11, 1))
+
+        go(test())
+
+    def test_what_has_no_json_form_fails_its_run_and_nothing_else(self) -> None:
+        async def test() -> None:
+            async with Served(TestEngine(ways, machine, five)) as served:
+                functions = ("result", "effect", "input", "state", "child", "labels", "person", "roles", "again")
+                all_ = [("ways", way) for way in functions]
+                all_ += [("machine", way) for way in ("result", "progress", "spawn", "next")]
+                tried = [(name, way, at) for name, way in all_ for at in range(len(UNENCODABLE))]
+                tried.append(("machine", "name", 0))
+                runs = [served.start(name, [way, at]) for name, way, at in tried]
+                worker = worker_of(served, ways, machine, five, concurrency=2)
+                working = asyncio.ensure_future(worker.run())
+                for run, (name, way, at) in zip(runs, tried):
+                    with self.subTest(name=name, way=way, at=at):
+                        await asyncio.wait_for(served.ended(run), 10)
+                        assert run.run.error is not None
+                        self.assertEqual((run.status, run.run.error["code"]), ("failed", "unencodable"))
+                        self.assertIn(UNENCODABLE[at][1], run.run.error["message"])
+                last = served.start("five", 1)
+                await asyncio.wait_for(served.ended(last), 10)
+                worker.stop()
+                await asyncio.wait_for(working, 5)
+                self.assertEqual((last.run.result, worker._free), (11, 2))
+
+        go(test())
+
+    def test_errors_that_say_what_utf_8_has_not_are_told(self) -> None:
+        class Silent(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no")
+
+        thrown: dict[str, BaseException] = {
+            "file": FileNotFoundError(b"caf\xe9.txt".decode("utf8", "surrogateescape")),
+            "details": abide.StepError("x", details={LONE: {1, 2}}, retryable=False),
+            "code": abide.StepError(LONE, code=LONE, retryable=False),
+            "silent": Silent(),
+        }
+
+        @abide.workflow("throws")
+        async def throws(ctx: abide.Context, given: list[str]) -> Any:
+            async def call() -> None:
+                raise thrown[given[1]]
+
+            if given[0] == "effect":
+                await ctx.effect("call", call)
+            raise thrown[given[1]]
+
+        @abide.workflow("named")
+        async def named(ctx: abide.Context, _: Any) -> Any:
+            await ctx.effect(LONE, lambda: 1)
+
+        async def test() -> None:
+            async with Served(TestEngine(throws, named)) as served:
+                worker = worker_of(served, throws, named, concurrency=1)
+                working = asyncio.ensure_future(worker.run())
+                found = {}
+                for where in ("code", "effect"):
+                    for what in thrown:
+                        run = served.start("throws", [where, what])
+                        await asyncio.wait_for(served.ended(run), 10)
+                        assert run.run.error is not None
+                        found[where, what] = run.run.error
+                run = served.start("named")
+                await asyncio.wait_for(served.ended(run), 10)
+                worker.stop()
+                await asyncio.wait_for(working, 5)
+                for where in ("code", "effect"):
+                    self.assertEqual(found[where, "file"]["message"], "FileNotFoundError: caf\\udce9.txt")
+                    self.assertIn("caf\\udce9.txt", found[where, "file"]["details"]["traceback"])
+                    self.assertRegex(found[where, "details"]["details"]["unencodable"], "has no JSON form")
+                    self.assertEqual(found[where, "code"]["code"], "half \\ud83d")
+                    self.assertRegex(found[where, "silent"]["message"], "^Silent: what it says cannot be told")
+                assert run.run.error is not None
+                self.assertEqual(run.run.error["code"], "bad_name")
+
+        go(test())
+
+    def test_whatever_goes_wrong_with_reports_no_place_is_lost(self) -> None:
+        async def test() -> None:
+            async with Served(TestEngine(five)) as served:
+                worker = worker_of(served, five, concurrency=2)
+                asked, broken = worker._http.request, [2, 3, 5, 8]
+                sent = 0
+
+                async def request(method: str, path: str, *rest: Any, **options: Any) -> Any:
+                    nonlocal sent
+                    if path.endswith("/reports"):
+                        sent += 1
+                        if sent in broken:
+                            raise RuntimeError("a fault of ours")
+                    return await asked(method, path, *rest, **options)
+
+                worker._http.request = request  # type: ignore[method-assign]
+                # What is no answer to reports is no answer: they are sent again.
+                served.broken = [Said({}), Said({"answers": []}), Said(None), Said([])]
+                runs = [served.start("five", n) for n in range(6)]
+                working = asyncio.ensure_future(worker.run())
+                for run in runs:
+                    while not run.run.over:
+                        await asyncio.sleep(0.01)
+                        if run.status == "executing" and run.run.id not in {one.attempt["run"] for one in worker._held}:
+                            # That it goes back could not be said either: its lease ends.
+                            served.lose(run)
+                worker.stop()
+                await asyncio.wait_for(working, 5)
+                self.assertEqual([run.run.result for run in runs], [10 + n for n in range(6)])
+                self.assertEqual(worker._free, 2)
 
         go(test())
 
