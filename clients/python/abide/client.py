@@ -11,7 +11,7 @@ from typing import Any, AsyncIterator, List, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from . import jsons
-from .errors import ConnectionFailed, Problem, RunFailed, Unencodable
+from .errors import ConnectionFailed, Problem, RunFailed, Unencodable, Untrusted
 from .http import Http
 from .outcome import child
 from .times import Duration, duration_ms, now_ms
@@ -85,7 +85,7 @@ class Client:
 
         Raises:
             Problem: the server said no.
-            ConnectionFailed: there was no answer for too long.
+            ConnectionFailed: there was no answer for too long; `Untrusted`, at once, where no retry cures it.
             Unencodable: it has no JSON form, and was not sent.
         """
         data = None if body is None else jsons.encode("the request", body)
@@ -100,12 +100,14 @@ class Client:
                 answer = await self._http.request(
                     method, path, data, headers=headers, timeout=timeout or self._timeout
                 )
-                if answer.status < 400:
+                if answer.status < 300:
                     return answer.json()
                 failed = problem_of(answer.status, answer.body, answer.headers)
                 if answer.status not in RETRIED:
                     raise failed
                 pause = max(pause, _seconds(answer.headers.get("retry-after")))
+            except Untrusted:
+                raise
             except ConnectionFailed as error:
                 failed = error
             tries += 1
@@ -270,6 +272,10 @@ class Client:
 
 def problem_of(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
     """The problem in an answer, also where a proxy answered and not the server."""
+    if status < 400:
+        detail = f"expected an answer, found a redirect to {headers.get('location', 'nowhere')[:200]!r}"
+        what = "give the url of the server itself: no redirect is followed with a token or a body"
+        return Problem.of({"status": status, "code": "redirected", "detail": detail, "what_to_do": what}, status)
     if "json" in headers.get("content-type", ""):
         try:
             found = jsons.loads(body)

@@ -100,6 +100,10 @@ class ConnectionFailed(AbideError):
     """The server could not be reached, or the answer did not arrive: the request may or may not have been carried out."""
 
 
+class Untrusted(ConnectionFailed):
+    """The server's certificate is not trusted, and nothing was sent. No retry cures it."""
+
+
 class Problem(AbideError):
     """A server said no."""
 
@@ -159,6 +163,10 @@ class UpdateRejected(Problem):
     """The run said no to the update; `error` has its reason."""
 
 
+class Redirected(Problem):
+    """The answer was a redirect. It is not followed: the token and the body are for the server that was asked."""
+
+
 _KINDS: dict[str, type[Problem]] = {
     "not_found": NotFound,
     "key_taken": KeyTaken,
@@ -171,6 +179,7 @@ _KINDS: dict[str, type[Problem]] = {
     "wrong_token": ClaimLost,
     "lease_expired": ClaimLost,
     "update_rejected": UpdateRejected,
+    "redirected": Redirected,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Mapping
 from urllib.parse import urlsplit
 
 from . import jsons
-from .errors import AbideError, ConnectionFailed, Unencodable
+from .errors import AbideError, ConnectionFailed, Unencodable, Untrusted
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 256 * 1024 * 1024
@@ -83,6 +83,7 @@ class Http:
 
         Raises:
             ConnectionFailed: there is no answer; the request may or may not have been carried out.
+            Untrusted: the server's certificate is not trusted, and nothing was sent.
             Unencodable: no head can have what is in this one, and nothing was sent.
         """
         head = self._head(method, path, data, headers or {})
@@ -90,6 +91,9 @@ class Http:
             return await asyncio.wait_for(self._exchange(method, head + (data or b"")), timeout)
         except asyncio.TimeoutError:
             raise ConnectionFailed(f"{method} {path}: no answer within {timeout:g} s") from None
+        except tls.SSLCertVerificationError as error:
+            found = f"certificate verify failed: {error.verify_message}"
+            raise Untrusted(f"{method} {path} at {self._authority}: {found}; {_cure(error)}") from error
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
             said = str(error) or type(error).__name__
             raise ConnectionFailed(f"{method} {path} at {self._authority}: {said}") from error
@@ -171,6 +175,15 @@ class Http:
         body, whole = await _body(reader, method, status, headers)
         keep = whole and version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
         return Response(status, headers, body), keep
+
+
+def _cure(error: tls.SSLCertVerificationError) -> str:
+    """What to do about a certificate, by what OpenSSL says is wrong with it."""
+    if error.verify_code in (9, 10):
+        return "renew the server's certificate, or set the clock of this machine"
+    if error.verify_code in (62, 63, 64):
+        return "ask the server by a name that its certificate has"
+    return 'trust its authority with ssl=ssl.create_default_context(cafile="ca.pem"), or by SSL_CERT_FILE'
 
 
 async def _headers(reader: asyncio.StreamReader) -> dict[str, str]:

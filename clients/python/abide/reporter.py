@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 from . import jsons
 from .client import RETRIED, backoff, problem_of
-from .errors import ClaimLost, ConnectionFailed, Problem, Unencodable
+from .errors import ClaimLost, ConnectionFailed, Problem, Unencodable, Untrusted
 from .http import Http
 from .link import Say, Unknown
 
@@ -116,6 +116,11 @@ class Reporter:
         while batch:
             try:
                 batch, problem = await self._post(batch)
+            except Untrusted as error:
+                logger.error("reports cannot be sent: %s", error)
+                for report in batch:
+                    self._drop(report, error)
+                return
             except ConnectionFailed as error:
                 logger.warning("reports were not answered, and are sent again: %s", error)
             except Exception as error:  # Nobody may wait for good for a report that nobody sends.
@@ -143,7 +148,7 @@ class Reporter:
         for report in batch:
             report.sent += 1
         answer = await self._http.request("POST", self._path, data, timeout=self._timeout)
-        if answer.status >= 400:
+        if answer.status >= 300:
             return batch, problem_of(answer.status, answer.body, answer.headers)
         reported = answer.json()
         if not isinstance(reported, dict) or len(reported.get("answers") or ()) != len(batch):

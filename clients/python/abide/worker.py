@@ -14,7 +14,7 @@ from typing import Any, Protocol, Sequence
 
 from . import jsons
 from .client import RETRIED, backoff, part, problem_of
-from .errors import AbideError, ConnectionFailed, Problem, Unencodable, as_step_error
+from .errors import AbideError, ConnectionFailed, Problem, Unencodable, Untrusted, as_step_error
 from .function import failed
 from .http import Http
 from .ledger import Entry
@@ -118,6 +118,7 @@ class Worker:
 
         Raises:
             Problem: the server says that it cannot work here.
+            Untrusted: the server's certificate is not trusted.
         """
         loop = asyncio.get_running_loop()
         hooked = [] if not signals else [one for one in (signal.SIGTERM, signal.SIGINT) if self._hook(loop, one)]
@@ -204,6 +205,9 @@ class Worker:
             try:
                 attempts = await self._poll(asked)
                 tries = 0
+            except Untrusted:
+                self._free += asked
+                raise
             except ConnectionFailed as error:
                 logger.warning("the server is not reached, and is tried again: %s", error)
                 tries += 1
@@ -233,7 +237,7 @@ class Worker:
             await asyncio.gather(asking, return_exceptions=True)
             return []
         answer = asking.result()
-        if answer.status >= 400:
+        if answer.status >= 300:
             raise problem_of(answer.status, answer.body, answer.headers)
         return list(answer.json()["claims"])
 

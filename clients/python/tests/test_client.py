@@ -30,7 +30,48 @@ class Script:
         return self.said.pop(0) if len(self.said) > 1 else self.said[0]
 
 
+@abide.workflow("nothing")
+async def nothing(ctx: abide.Context, _: Any) -> None:
+    """Does nothing."""
+
+
 class Http(unittest.TestCase):
+    def test_what_has_no_json_form_is_not_sent(self) -> None:
+        async def test() -> None:
+            async with Fake(Script(Said({"run": RUN}))) as fake:
+                async with abide.Client(fake.url) as client:
+                    for bad in ("\ud800", {"\ud800": 1}, float("nan"), {1, 2}, b"x", {1: 2}, 1 << 64, 10**400):
+                        for asking in (client.start("x", bad), client.signal(RUN, "s", bad), client.update(RUN, "u", bad)):
+                            with self.assertRaisesRegex(abide.Unencodable, "the request has no JSON form"):
+                                await asking
+                    for asking in (client.get("\ud800"), client.state(RUN, "\ud800"), client.start("x", idempotency_key="\ud800")):  # type: ignore[arg-type]
+                        with self.assertRaises(abide.Unencodable):
+                            await asking
+                    with self.assertRaisesRegex(abide.AbideError, "line breaks"):
+                        await client.start("x", idempotency_key="a\r\nb")
+                    self.assertEqual(fake.asked, [])
+                    self.assertEqual(await client.start("x", ["\U0001f600", 2**64 - 1, -(2**63), {"a": (1, 2)}]), RUN)
+                    self.assertEqual(fake.asked[0].body["input"], ["\U0001f600", 2**64 - 1, -(2**63), {"a": [1, 2]}])
+
+        go(test())
+
+    def test_a_redirect_is_not_followed(self) -> None:
+        async def test() -> None:
+            for status in (301, 302, 303, 307, 308):
+                async with Fake(Script(Said({"run": RUN, "claims": []}))) as other:
+                    away = Said({"claims": []}, status, {"Location": f"{other.url}/v1/elsewhere"})
+                    async with Fake(Script(away)) as fake:
+                        async with abide.Client(fake.url, "secret") as client:
+                            for asking in (client.start("x", {"n": 1}), client.get(RUN)):
+                                with self.assertRaisesRegex(abide.Redirected, "elsewhere.*no redirect is followed") as found:
+                                    await asking
+                                self.assertEqual((found.exception.status, found.exception.code), (status, "redirected"))
+                        with self.assertRaises(abide.Redirected):
+                            await abide.Worker(fake.url, "secret", workflows=[nothing]).run()
+                        self.assertEqual((len(fake.asked), other.connections), (3, 0))
+
+        go(test())
+
     def test_a_connection_is_kept_and_bodies_of_every_form_are_read(self) -> None:
         async def test() -> None:
             body = {"run": RUN, "text": "é" * 100}
@@ -103,9 +144,17 @@ class Http(unittest.TestCase):
                 trusting = ssl.create_default_context(cafile=f"{place}/cert.pem")
                 async with abide.Client(fake.url, ssl=trusting) as client:
                     self.assertEqual(await client.get(RUN), {"run": RUN})
-                async with abide.Client(fake.url, retry_for=0.01) as client:
-                    with self.assertRaisesRegex(abide.ConnectionFailed, "certificate verify failed"):
+                begun = time.monotonic()
+                said = "certificate verify failed: self.signed certificate.*ssl=ssl.create_default_context"
+                async with abide.Client(fake.url) as client:
+                    with self.assertRaisesRegex(abide.Untrusted, said):
                         await client.get(RUN)
+                with self.assertRaisesRegex(abide.Untrusted, said):
+                    await abide.Worker(fake.url, workflows=[nothing]).run()
+                async with abide.Client(fake.url.replace("localhost", "127.0.0.1"), ssl=trusting) as client:
+                    with self.assertRaisesRegex(abide.Untrusted, "by a name that its certificate has"):
+                        await client.get(RUN)
+                self.assertLess(time.monotonic() - begun, 5, "no retry cures it")
 
         with tempfile.TemporaryDirectory() as place:
             made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]

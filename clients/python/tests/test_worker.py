@@ -232,6 +232,25 @@ class Workers(unittest.TestCase):
 
         go(test())
 
+    def test_a_worker_that_does_not_trust_its_server_any_more_ends(self) -> None:
+        async def test() -> None:
+            async with Served(TestEngine(five)) as served:
+                worker = worker_of(served, five, concurrency=2)
+                asked = worker._http.request
+
+                async def request(method: str, path: str, *rest: Any, **options: Any) -> Any:
+                    if len(served.fake.asked) > 3:
+                        raise abide.Untrusted("its certificate has expired")
+                    return await asked(method, path, *rest, **options)
+
+                worker._http.request = request  # type: ignore[method-assign]
+                runs = [served.start("five", n) for n in range(3)]
+                with self.assertRaises(abide.Untrusted):
+                    await asyncio.wait_for(worker.run(), 10)
+                self.assertEqual([run.run.error for run in runs], [None] * 3, "they are for a worker that trusts it")
+
+        go(test())
+
     def test_a_server_that_restarts_is_found_again(self) -> None:
         async def test() -> None:
             async with Served(TestEngine(five)) as served:
