@@ -148,6 +148,24 @@ class Workers(unittest.TestCase):
 
         go(test())
 
+    def test_an_input_that_others_sent_is_given_as_it_came(self) -> None:
+        @abide.workflow("given")
+        async def given(ctx: abide.Context, input: Any) -> list[Any]:
+            return [ascii(input[0]), input[1] == 1 << 70]
+
+        async def test() -> None:
+            async with Served(TestEngine(given)) as served:
+                run = served.start("given", None)
+                run.run.state = [LONE, 1 << 70]
+                worker = worker_of(served, given)
+                working = asyncio.ensure_future(worker.run())
+                await asyncio.wait_for(served.ended(run), 10)
+                worker.stop()
+                await working
+                self.assertEqual(run.run.result, ["'half \\ud83d'", True])
+
+        go(test())
+
     def test_errors_that_say_what_utf_8_has_not_are_told(self) -> None:
         class Silent(Exception):
             def __str__(self) -> str:
