@@ -67,8 +67,6 @@ async def ways(ctx: abide.Context, given: list[Any]) -> Any:
         await ctx.approval("ask", 1, roles=[value])
     elif way == "again":
         ctx.continue_as_new(value)
-    elif way == "random":
-        return ctx.random(value)
     return value
 
 
