@@ -225,10 +225,10 @@ class Client:
         """What became true of a run, row by row."""
         at: int | None = start
         while at is not None:
-            part = await self.request("GET", f"/runs/{part(run)}/journal", query={"from": at})
-            for row in part["rows"]:
+            page = await self.request("GET", f"/runs/{part(run)}/journal", query={"from": at})
+            for row in page["rows"]:
                 yield row
-            at = part.get("next")
+            at = page.get("next")
 
     # People.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from dataclasses import dataclass, field
 from typing import Any, Callable, Coroutine, Sequence
@@ -118,7 +119,8 @@ class _Running:
     async def work(self) -> Say:
         """The function, and what undoes it."""
         ctx = Context(self.inside)
-        came = await self.drive.work(self.function.code(ctx, jsons.plain("the input", self.inside.attempt["state"])))
+        # A copy: the code may change what it is given.
+        came = await self.drive.work(self.function.code(ctx, copy.deepcopy(self.inside.attempt["state"])))
         again = self.inside.again is not None and isinstance(came, Returned)
         failure = None if again or not isinstance(came, Returned) else self._failure(came)
         if failure is not None and not self._final(failure) and not self.cancelling:

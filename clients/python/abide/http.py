@@ -179,9 +179,9 @@ class Http:
 
 def _cure(error: tls.SSLCertVerificationError) -> str:
     """What to do about a certificate, by what OpenSSL says is wrong with it."""
-    if error.verify_code in (9, 10):
+    if error.verify_code in (9, 10):  # Not yet valid, or not any more.
         return "renew the server's certificate, or set the clock of this machine"
-    if error.verify_code in (62, 63, 64):
+    if error.verify_code in (62, 63, 64):  # For another name or address.
         return "ask the server by a name that its certificate has"
     return 'trust its authority with ssl=ssl.create_default_context(cafile="ca.pem"), or by SSL_CERT_FILE'
 

@@ -59,8 +59,11 @@ class Reporter:
         report = Report(b"", asyncio.get_running_loop().create_future(), frees)
         try:
             report.data = jsons.encode("the report", {"claim": claim, "say": say})
-        except Exception as error:
+        except Unencodable as error:
             self._drop(report, error)
+            return report
+        except Exception as error:  # It may have code of its own, which may do anything.
+            self._drop(report, Unencodable(f"the report has no JSON form: {type(error).__name__}"))
             return report
         self._queue.append(report)
         if len(self._sending) < AT_ONCE:
@@ -83,10 +86,6 @@ class Reporter:
             if report.sent > 1 and not isinstance(problem, ClaimLost):
                 raise Unknown(str(problem)) from problem
             raise
-        except Unencodable:
-            raise
-        except Exception as error:
-            raise Unknown(f"{type(error).__name__}: {error}") from error
 
     async def drain(self) -> None:
         """Waits until everything that was said is answered."""
@@ -116,18 +115,14 @@ class Reporter:
         while batch:
             try:
                 batch, problem = await self._post(batch)
-            except Untrusted as error:
-                logger.error("reports cannot be sent: %s", error)
-                for report in batch:
-                    self._drop(report, error)
-                return
-            except ConnectionFailed as error:
+            except Exception as error:
+                if not isinstance(error, ConnectionFailed) or isinstance(error, Untrusted):
+                    # Nobody may wait for good for a report that nobody sends.
+                    logger.error("reports could not be sent, or their answer not be read", exc_info=error)
+                    for report in batch:
+                        self._drop(report, Unknown(f"{type(error).__name__}: {error}"))
+                    return
                 logger.warning("reports were not answered, and are sent again: %s", error)
-            except Exception as error:  # Nobody may wait for good for a report that nobody sends.
-                logger.exception("reports could not be sent, or their answer not be read")
-                for report in batch:
-                    self._drop(report, error)
-                return
             else:
                 if problem is not None and problem.status not in RETRIED and problem.status < 500:
                     await self._refused(batch, problem)

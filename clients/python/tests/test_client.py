@@ -44,9 +44,11 @@ class Http(unittest.TestCase):
                         for asking in (client.start("x", bad), client.signal(RUN, "s", bad), client.update(RUN, "u", bad)):
                             with self.assertRaisesRegex(abide.Unencodable, "the request has no JSON form"):
                                 await asking
-                    for asking in (client.get("\ud800"), client.state(RUN, "\ud800"), client.start("x", idempotency_key="\ud800")):  # type: ignore[arg-type]
+                    for odd in (client.get("\ud800"), client.start("x", idempotency_key="\ud800")):
                         with self.assertRaises(abide.Unencodable):
-                            await asking
+                            await odd
+                    with self.assertRaises(abide.Unencodable):
+                        await client.list(key="\ud800").__anext__()
                     with self.assertRaisesRegex(abide.AbideError, "line breaks"):
                         await client.start("x", idempotency_key="a\r\nb")
                     self.assertEqual(fake.asked, [])
@@ -219,6 +221,15 @@ class Asking(unittest.TestCase):
                 self.assertEqual(found, ["a", "b", "c"])
                 paths = [asked.path for asked in fake.asked]
                 self.assertEqual(paths, ["/v1/namespaces/a%20b/runs?status=open", "/v1/namespaces/a%20b/runs?status=open&before=b"])
+
+        go(test())
+
+    def test_a_journal_is_read_to_its_end(self) -> None:
+        async def test() -> None:
+            pages = [Said({"rows": [1, 2], "next": 3}), Said({"rows": [3], "next": None})]
+            async with Fake(Script(*pages)) as fake:
+                async with abide.Client(fake.url) as client:
+                    self.assertEqual([row async for row in client.journal(RUN)], [1, 2, 3])
 
         go(test())
 

@@ -67,8 +67,6 @@ async def ways(ctx: abide.Context, given: list[Any]) -> Any:
         await ctx.approval("ask", 1, roles=[value])
     elif way == "again":
         ctx.continue_as_new(value)
-    elif way == "random":
-        return ctx.random(value)
     return value
 
 
@@ -145,6 +143,24 @@ class Workers(unittest.TestCase):
                 worker.stop()
                 await asyncio.wait_for(working, 5)
                 self.assertEqual((last.run.result, worker._free), (11, 2))
+
+        go(test())
+
+    def test_an_input_that_others_sent_is_given_as_it_came(self) -> None:
+        @abide.workflow("given")
+        async def given(ctx: abide.Context, input: Any) -> list[Any]:
+            return [ascii(input[0]), input[1] == 1 << 70]
+
+        async def test() -> None:
+            async with Served(TestEngine(given)) as served:
+                run = served.start("given", None)
+                run.run.state = [LONE, 1 << 70]
+                worker = worker_of(served, given)
+                working = asyncio.ensure_future(worker.run())
+                await asyncio.wait_for(served.ended(run), 10)
+                worker.stop()
+                await working
+                self.assertEqual(run.run.result, ["'half \\ud83d'", True])
 
         go(test())
 

@@ -1,7 +1,7 @@
 /** Calls: the code of an effect, which is outside of what is replayed. */
 
 import { asStepError } from "./errors.js";
-import { plain } from "./jsons.js";
+import { plain, written } from "./jsons.js";
 import type { ErrorInfo } from "./protocol.js";
 
 /** What the code of an effect is given. */
@@ -20,11 +20,6 @@ export async function callOutside(code: (call: Call) => unknown, call: Call): Pr
   try {
     return { how: "value", value: plain("the effect's result", await code(call)) };
   } catch (error) {
-    const found = asStepError(error);
-    try {
-      return { how: "error", error: plain("the effect's error", found.info()) as ErrorInfo };
-    } catch (unencodable) {
-      return { how: "error", error: asStepError(unencodable).info() };
-    }
+    return { how: "error", error: written(asStepError(error)) };
   }
 }

@@ -2,9 +2,9 @@
 
 import { randomBytes } from "node:crypto";
 
-import { ConnectionFailed, Problem, RunFailed, TimedOut } from "./errors.js";
+import { ConnectionFailed, describe, Problem, RunFailed, TimedOut, Unencodable, Untrusted } from "./errors.js";
 import { Http, type Response, type TlsOptions } from "./http.js";
-import { loads } from "./jsons.js";
+import { encode, loads } from "./jsons.js";
 import { child, type Given, type Named, type StartOptions, type Typed } from "./outcome.js";
 import type {
   Boundary,
@@ -39,6 +39,7 @@ export interface ClientOptions {
   timeout?: Duration;
   /** For how long a request is sent again while the server cannot be reached or is busy; a minute if nothing is said. */
   retryFor?: Duration;
+  /** Whom to trust over `https`, in place of the authorities that Node knows: `{ ca: readFileSync("ca.pem") }`. */
   tls?: TlsOptions;
 }
 
@@ -109,7 +110,7 @@ export class Client {
   constructor(url: string, options: ClientOptions = {}) {
     this.http = new Http(url, options.token, options.tls);
     this.namespace = options.namespace ?? "default";
-    this.within = `/v1/namespaces/${encodeURIComponent(this.namespace)}`;
+    this.within = `/v1/namespaces/${part(this.namespace)}`;
     this.timeoutMs = durationMs(options.timeout ?? "30s");
     this.retryForMs = durationMs(options.retryFor ?? "60s");
   }
@@ -127,7 +128,8 @@ export class Client {
    * once however often it is sent.
    *
    * @throws {Problem} the server said no.
-   * @throws {ConnectionFailed} there was no answer for too long.
+   * @throws {ConnectionFailed} there was no answer for too long; `Untrusted`, at once, where no retry cures it.
+   * @throws {Unencodable} it has no JSON form, and was not sent.
    */
   async request<T = unknown>(
     method: string,
@@ -135,8 +137,9 @@ export class Client {
     body?: unknown,
     options: { query?: Record<string, string | number | null | undefined>; idempotencyKey?: string; timeoutMs?: number } = {},
   ): Promise<T> {
+    const text = body === undefined ? undefined : encode("the request", body);
     const given = Object.entries(options.query ?? {}).flatMap(([name, value]) =>
-      value === undefined || value === null ? [] : [[name, String(value)] as [string, string]],
+      value === undefined || value === null ? [] : [[name, checkedText(String(value))] as [string, string]],
     );
     const query = given.length === 0 ? "" : `?${new URLSearchParams(given).toString()}`;
     const whole = (path.startsWith("/v1") ? path : this.within + path) + query;
@@ -146,13 +149,13 @@ export class Client {
       let failed: Error;
       let wait = backoffMs(tries);
       try {
-        const answer = await this.http.request(method, whole, body, { headers, timeoutMs: options.timeoutMs ?? this.timeoutMs });
-        if (answer.status < 400) return answer.json() as T;
+        const answer = await this.http.request(method, whole, text, { headers, timeoutMs: options.timeoutMs ?? this.timeoutMs });
+        if (answer.status < 300) return answer.json() as T;
         failed = problemOf(answer);
         if (!RETRIED.has(answer.status)) throw failed;
         wait = Math.max(wait, retryAfterMs(answer));
       } catch (error) {
-        if (!(error instanceof ConnectionFailed)) throw error;
+        if (!(error instanceof ConnectionFailed) || error instanceof Untrusted) throw error;
         failed = error;
       }
       if (performance.now() + wait > until) throw failed;
@@ -340,16 +343,39 @@ export class Client {
   }
 
   private async say(kind: string, boundary: string, verb: string, said: object): Promise<void> {
-    await this.request("POST", `/${kind}/${encodeURIComponent(boundary)}/${verb}`, said);
+    await this.request("POST", `/${kind}/${part(boundary)}/${verb}`, said);
   }
 }
 
 function runPath(run: string): string {
-  return `/runs/${encodeURIComponent(run)}`;
+  return `/runs/${part(run)}`;
+}
+
+function checkedText(text: string): string {
+  if (text.isWellFormed()) return text;
+  throw new Unencodable("a query: expected text, found half of a surrogate pair in it");
+}
+
+/**
+ * A part of a path.
+ *
+ * @throws {Unencodable} no path can have it.
+ */
+export function part(text: string): string {
+  try {
+    return encodeURIComponent(text);
+  } catch (error) {
+    throw new Unencodable("a part of a path: expected text, found half of a surrogate pair in it", { cause: error });
+  }
 }
 
 /** The problem in an answer, also where a proxy answered and not the server. */
 export function problemOf(answer: Response): Problem {
+  if (answer.status < 400) {
+    const detail = `expected an answer, found a redirect to ${describe(answer.header("location") || "nowhere")}`;
+    const what_to_do = "give the url of the server itself: no redirect is followed with a token or a body";
+    return Problem.of({ status: answer.status, code: "redirected", detail, what_to_do }, answer.status);
+  }
   if (answer.header("content-type").includes("json")) {
     try {
       const found = loads(answer.text);

@@ -368,6 +368,7 @@ export class Context {
     place: Place,
   ): Promise<Decision> {
     const shown = plain("what a person is shown", what.payload);
+    plain("who is asked", [options.roles, options.assignee]);
     const still = this.ledger.asks(this.prefix + name);
     if (still !== undefined) {
       const said = `${quoted(this.prefix + name)} asks for a person while ${quoted(still)} still does`;
@@ -403,7 +404,8 @@ export class Context {
 
   private beginChild(name: string, start: Start, place: Place): Known {
     const input = plain("the child's input", start.input);
-    return this.ledger.point(this.prefix + name, "child", { child: { start: { ...start, input } } }, inputHash(input), place);
+    const rest = plain("how the child begins", { ...start, input: null }) as Start;
+    return this.ledger.point(this.prefix + name, "child", { child: { start: { ...rest, input } } }, inputHash(input), place);
   }
 
   private async ended(branch: Branch, known: Known): Promise<unknown> {

@@ -47,7 +47,7 @@ export class StepError extends AbideError {
 
   /** As it is written. */
   info(): ErrorInfo {
-    const said: ErrorInfo = { code: this.code, message: cut(this.message), retryable: this.retryable };
+    const said: ErrorInfo = { code: String(this.code).toWellFormed(), message: cut(this.message), retryable: this.retryable };
     if (this.details !== undefined && this.details !== null) said.details = this.details;
     return said;
   }
@@ -61,6 +61,13 @@ export class StepError extends AbideError {
   }
 }
 
+/** A value has no JSON form, and so cannot be sent or recorded. Nothing was. */
+export class Unencodable extends StepError {
+  constructor(message: string, options: { cause?: unknown } = {}) {
+    super(message, { code: "unencodable", retryable: false, ...options });
+  }
+}
+
 /** An error that no retry cures. */
 export function terminal(code: string, message: string, details?: unknown): StepError {
   return new StepError(message, { code, retryable: false, details });
@@ -69,10 +76,19 @@ export function terminal(code: string, message: string, details?: unknown): Step
 /** Whatever was thrown, in the form in which it is recorded, with its stack in the details. */
 export function asStepError(thrown: unknown): StepError {
   if (thrown instanceof StepError) return thrown;
+  try {
+    return told(thrown);
+  } catch (error) {
+    // Its parts may be code as well.
+    return new StepError(`what was thrown cannot be told: ${saying(error)}`);
+  }
+}
+
+function told(thrown: unknown): StepError {
   if (!(thrown instanceof Error)) {
     return new StepError(`expected an Error to be thrown, found ${describe(thrown)}`, { cause: thrown });
   }
-  const type = thrown.name || "Error";
+  const type = String(thrown.name || "Error").toWellFormed();
   const said = [thrown.message, ...causes(thrown).map((cause) => cause.message)].filter((text) => text !== "");
   const traceback = [thrown, ...causes(thrown)].map((one) => one.stack ?? String(one)).join("\ncaused by ");
   const details = { type, traceback: traceback.slice(0, TRACE_CHARACTERS_MAX).toWellFormed() };
@@ -84,6 +100,11 @@ function causes(error: Error): Error[] {
   const found: Error[] = [];
   for (let at = error.cause; at instanceof Error && found.length < 5; at = at.cause) found.push(at);
   return found;
+}
+
+/** What an error says, whatever was thrown. */
+export function saying(thrown: unknown): string {
+  return thrown instanceof Error ? String(thrown.message) : describe(thrown);
 }
 
 /** A value in a few words, for messages. */
@@ -112,6 +133,9 @@ function cut(message: string): string {
 
 /** The server could not be reached, or the answer did not arrive: the request may or may not have been carried out. */
 export class ConnectionFailed extends AbideError {}
+
+/** The server's certificate is not trusted, and nothing was sent. No retry cures it. */
+export class Untrusted extends ConnectionFailed {}
 
 /** Something did not come about in the time that it was given. */
 export class TimedOut extends AbideError {}
@@ -181,6 +205,9 @@ export class ClaimLost extends Problem {}
 /** The run said no to the update; `error` has its reason. */
 export class UpdateRejected extends Problem {}
 
+/** The answer was a redirect. It is not followed: the token and the body are for the server that was asked. */
+export class Redirected extends Problem {}
+
 const KINDS: Record<string, typeof Problem> = {
   not_found: NotFound,
   key_taken: KeyTaken,
@@ -193,6 +220,7 @@ const KINDS: Record<string, typeof Problem> = {
   wrong_token: ClaimLost,
   lease_expired: ClaimLost,
   update_rejected: UpdateRejected,
+  redirected: Redirected,
 };
 
 /** A run did not end well. */

@@ -3,11 +3,38 @@
 import * as plainHttp from "node:http";
 import * as secureHttp from "node:https";
 
-import { AbideError, ConnectionFailed, describe } from "./errors.js";
-import { dumps, loads } from "./jsons.js";
+import { AbideError, ConnectionFailed, describe, saying, Unencodable, Untrusted } from "./errors.js";
+import { loads } from "./jsons.js";
 
 const BODY_BYTES_MAX = 256 * 1024 * 1024;
 const STALE = new Set(["ECONNRESET", "EPIPE"]);
+
+/** What Node says of a certificate that it does not trust. */
+const UNTRUSTED = new Set([
+  "CERT_CHAIN_TOO_LONG",
+  "CERT_HAS_EXPIRED",
+  "CERT_NOT_YET_VALID",
+  "CERT_REJECTED",
+  "CERT_REVOKED",
+  "CERT_SIGNATURE_FAILURE",
+  "CERT_UNTRUSTED",
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "ERROR_IN_CERT_NOT_AFTER_FIELD",
+  "ERROR_IN_CERT_NOT_BEFORE_FIELD",
+  "ERR_TLS_CERT_ALTNAME_FORMAT",
+  "ERR_TLS_CERT_ALTNAME_INVALID",
+  "HOSTNAME_MISMATCH",
+  "INVALID_CA",
+  "INVALID_PURPOSE",
+  "PATH_LENGTH_EXCEEDED",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY",
+  "UNABLE_TO_DECRYPT_CERT_SIGNATURE",
+  "UNABLE_TO_GET_CRL",
+  "UNABLE_TO_GET_ISSUER_CERT",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+]);
 
 /** An address that is none. */
 export class BadUrl extends AbideError {}
@@ -74,12 +101,14 @@ export class Http {
   }
 
   /**
-   * Sends a request and reads its answer.
+   * Sends a request with a JSON text and reads its answer. A redirect is an answer, and is not followed.
    *
    * @throws {ConnectionFailed} there is no answer; the request may or may not have been carried out.
+   * @throws {Untrusted} the server's certificate is not trusted, and nothing was sent.
+   * @throws {Unencodable} no head can have what is in this one, and nothing was sent.
    */
-  async request(method: string, path: string, body?: unknown, options: RequestOptions = {}): Promise<Response> {
-    const data = body === undefined ? undefined : Buffer.from(dumps(body));
+  async request(method: string, path: string, text?: string, options: RequestOptions = {}): Promise<Response> {
+    const data = text === undefined ? undefined : Buffer.from(text);
     for (;;) {
       const sent = await this.send(method, path, data, options);
       if (sent !== "stale") return sent;
@@ -101,10 +130,14 @@ export class Http {
         options.signal?.removeEventListener("abort", aborted);
         settle();
       };
-      const failed = (error: Error & { code?: string }, more = "") => {
+      const failed = (error: Error & { code?: string }) => {
         // The server closed it while it was idle, and so has not seen the request: the next connection is tried.
         if (!answered && asked?.reusedSocket && STALE.has(error.code ?? "")) return over(() => resolve("stale"));
-        const said = `${method} ${path} at ${this.url.host}: ${error.message || error.code || error.name}${more}`;
+        const said = `${method} ${path} at ${this.url.host}: ${error.message || error.code || error.name}`;
+        if (UNTRUSTED.has(error.code ?? "")) {
+          const untrusted = `${said} (${error.code}): the server's certificate is not trusted; ${cure(error.code)}`;
+          return over(() => reject(new Untrusted(untrusted, { cause: error })));
+        }
         return over(() => reject(new ConnectionFailed(said, { cause: error })));
       };
       const timeoutMs = options.timeoutMs ?? 30_000;
@@ -119,7 +152,8 @@ export class Http {
       try {
         asked = request(this.options(method, path, data, options));
       } catch (error) {
-        return failed(error as Error);
+        // What is to be sent is at fault, and not the way to the server: no retry cures it.
+        return over(() => reject(new Unencodable(`the head of a request: ${saying(error)}`, { cause: error })));
       }
       if (options.signal?.aborted) return aborted();
       options.signal?.addEventListener("abort", aborted, { once: true });
@@ -146,6 +180,17 @@ export class Http {
     const hostname = this.url.hostname.replace(/^\[(.*)\]$/, "$1");
     return { method, hostname, port: this.url.port, path: this.prefix + path, headers, agent: this.agent };
   }
+}
+
+/** What to do about a certificate. */
+function cure(code: string | undefined): string {
+  if (code === "CERT_HAS_EXPIRED" || code === "CERT_NOT_YET_VALID") {
+    return "renew the server's certificate, or set the clock of this machine";
+  }
+  if (code === "ERR_TLS_CERT_ALTNAME_INVALID" || code === "HOSTNAME_MISMATCH") {
+    return "ask the server by a name that its certificate has";
+  }
+  return 'trust its authority with { tls: { ca: readFileSync("ca.pem") } }, or by NODE_EXTRA_CA_CERTS';
 }
 
 async function read(answer: plainHttp.IncomingMessage): Promise<Response> {

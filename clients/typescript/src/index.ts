@@ -23,6 +23,7 @@ export {
   KeyTaken,
   NotFound,
   Problem,
+  Redirected,
   RunFailed,
   RunOver,
   StepError,
@@ -30,6 +31,8 @@ export {
   TimedOut,
   terminal,
   Unauthenticated,
+  Unencodable,
+  Untrusted,
   UpdateRejected,
 } from "./errors.js";
 export { BadUrl, type TlsOptions } from "./http.js";

@@ -3,7 +3,8 @@
  * JavaScript cannot hold are read and written as `bigint`, because other workers' 64-bit numbers must pass unchanged.
  */
 
-import { describe, terminal } from "./errors.js";
+import { describe, saying, type StepError, terminal, Unencodable } from "./errors.js";
+import type { ErrorInfo } from "./protocol.js";
 
 export const PAYLOAD_BYTES_MAX = 4 * 1024 * 1024;
 const DEPTH_MAX = 512;
@@ -11,8 +12,10 @@ const DEPTH_MAX = 512;
 /** Compact JSON text. */
 export function dumps(value: unknown): string {
   let big = false;
-  const text = JSON.stringify(value, (_, found: unknown) => {
+  const text = JSON.stringify(value, (key, found: unknown) => {
+    checkText(key);
     if (typeof found === "bigint") {
+      checkBits(found);
       big = true;
       return 0;
     }
@@ -28,6 +31,19 @@ export function loads(text: string): unknown {
 }
 
 /**
+ * Compact JSON text, as it is sent.
+ *
+ * @throws {Unencodable} it has no JSON form.
+ */
+export function encode(what: string, value: unknown): string {
+  try {
+    return dumps(value);
+  } catch (error) {
+    throw new Unencodable(`${what} has no JSON form: ${saying(error)}`, { cause: error });
+  }
+}
+
+/**
  * A value as it comes back from JSON; `undefined` is null.
  *
  * @throws {StepError} it has no JSON form, or is too large.
@@ -35,24 +51,45 @@ export function loads(text: string): unknown {
 export function plain(what: string, value: unknown): unknown {
   if (value === undefined || value === null) return null;
   if (typeof value === "boolean") return value;
-  let text: string;
-  try {
-    text = dumps(value);
-  } catch (error) {
-    throw terminal("unencodable", `${what} has no JSON form: ${(error as Error).message}`);
-  }
+  const text = encode(what, value);
   const size = Buffer.byteLength(text);
   if (size > PAYLOAD_BYTES_MAX) {
     throw terminal("too_large", `${what} is too large: expected at most ${PAYLOAD_BYTES_MAX} bytes, found ${size}`);
   }
-  return loads(text);
+  try {
+    return loads(text);
+  } catch (error) {
+    throw new Unencodable(`${what} has no JSON form: ${saying(error)}`, { cause: error });
+  }
+}
+
+/** An error as it is written, also where its details have no JSON form. */
+export function written(error: StepError): ErrorInfo {
+  const info = error.info();
+  try {
+    return plain("the error's details", info) as ErrorInfo;
+  } catch (unencodable) {
+    const { code, message } = unencodable as StepError;
+    return { ...info, details: { [code]: message } };
+  }
+}
+
+function checkText(text: string): void {
+  if (!text.isWellFormed()) throw new TypeError("expected text, found half of a surrogate pair in it");
+}
+
+/** The engine makes the nearest number of what has more. */
+function checkBits(value: bigint): void {
+  if (BigInt.asIntN(64, value) === value || BigInt.asUintN(64, value) === value) return;
+  const bits = (value < 0n ? -value : value).toString(2).length;
+  throw new TypeError(`expected a whole number of 64 bits, found one of ${bits}; make text of it`);
 }
 
 /** What JSON would drop or change without a word is refused. */
 function checked(value: unknown): unknown {
   const kind = typeof value;
   if (kind === "string") {
-    if (!(value as string).isWellFormed()) throw new TypeError("expected text, found half of a surrogate pair in it");
+    checkText(value as string);
   } else if (kind === "number") {
     if (!Number.isFinite(value)) throw new TypeError(`expected a number that JSON has, found ${String(value)}`);
   } else if (kind === "function" || kind === "symbol") {

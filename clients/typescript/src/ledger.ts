@@ -377,6 +377,7 @@ function checkName(name: string): void {
   const size = Buffer.byteLength(name);
   let found: string;
   if (name === "") found = "none";
+  else if (!name.isWellFormed()) found = `half of a surrogate pair in ${quoted(name.toWellFormed())}`;
   else if (name.includes("#")) found = quoted(name);
   else if (size > NAME_BYTES_MAX) found = `${size} bytes`;
   else return;

@@ -1,6 +1,7 @@
 /** What a step of a machine returns: one function per outcome. */
 
 import { asStepError, StepError } from "./errors.js";
+import { written } from "./jsons.js";
 import type { Join, OutcomeMessage, Start } from "./protocol.js";
 import { type Duration, durationMs, moment, type When } from "./times.js";
 
@@ -109,7 +110,7 @@ export function done(result: unknown = null): Outcome {
 /** End with an error. */
 export function stop(error: unknown): Outcome {
   const found = typeof error === "string" ? new StepError(error) : asStepError(error);
-  return new Outcome({ stop: { error: found.info() } });
+  return new Outcome({ stop: { error: written(found) } });
 }
 
 /** Begin again at the first step with a new input. */

@@ -1,8 +1,9 @@
 /** The reporter: sends what a worker says of its attempts, together where it can, and again until it is answered. */
 
 import { backoffMs, pause, problemOf, RETRIED } from "./client.js";
-import { ClaimLost, ConnectionFailed, Problem } from "./errors.js";
+import { ClaimLost, ConnectionFailed, describe, Problem, Untrusted } from "./errors.js";
 import type { Http } from "./http.js";
+import { encode } from "./jsons.js";
 import { Unknown } from "./link.js";
 import type { Logger } from "./logger.js";
 import type { Attempt, ClaimWork, ReportAnswer, Say } from "./protocol.js";
@@ -15,11 +16,11 @@ const TIMEOUT_MS = 30_000;
 
 /** Something said of an attempt, and who waits for the answer. */
 interface Report {
-  readonly claim: string;
-  readonly say: Say;
+  /** As it is sent. */
+  readonly data: string;
   readonly answered: (answer: ReportAnswer) => void;
-  readonly refused: (problem: Error) => void;
-  /** Whether the attempt is over with it, and its place is free. */
+  readonly refused: (why: unknown) => void;
+  /** Whether the attempt is over with it, and its place is free, whatever becomes of the report. */
   frees: boolean;
   /** How often it was sent. */
   sent: number;
@@ -48,16 +49,24 @@ export class Reporter {
   ) {}
 
   /**
-   * Sends a report as soon as it can, and waits for its answer.
+   * Sends a report as soon as it can, and waits for its answer. One that has no JSON form is not sent, and takes no other
+   * with it.
    *
    * @throws {Problem} it was refused.
-   * @throws {Unknown} it was sent twice, and whether the first was recorded is not known.
+   * @throws {Unknown} whether it was recorded is not known: it was sent twice, or something went wrong on the way.
+   * @throws {Unencodable} it has no JSON form, and was not sent.
    */
   async ask(claim: string, say: Say, frees = false): Promise<ReportAnswer> {
     let report: Report | undefined;
     try {
       return await new Promise<ReportAnswer>((answered, refused) => {
-        report = { claim, say, answered, refused, frees, sent: 0 };
+        report = { data: "", answered, refused, frees, sent: 0 };
+        if (this.stopped.signal.aborted) return this.drop(report, new Unknown("the worker stops"));
+        try {
+          report = { ...report, data: encode("the report", { claim, say }) };
+        } catch (error) {
+          return this.drop(report, error);
+        }
         this.queue.push(report);
         if (this.sending.size < AT_ONCE) this.spawn();
       });
@@ -110,7 +119,11 @@ export class Reporter {
           this.logger.warn(`reports are sent again: ${why}`);
         }
       } catch (error) {
-        if (!(error instanceof ConnectionFailed)) throw error;
+        if (!(error instanceof ConnectionFailed) || error instanceof Untrusted) {
+          // Nobody may wait for good for a report that nobody sends.
+          this.logger.error("reports could not be sent, or their answer not be read", error);
+          return left.forEach((report) => this.drop(report, new Unknown(String(error), { cause: error })));
+        }
         if (!this.stopped.signal.aborted) this.logger.warn(`reports were not answered, and are sent again: ${error.message}`);
       }
       if (left.length > 0 && !this.stopped.signal.aborted) await pause(backoffMs(tries));
@@ -121,16 +134,21 @@ export class Reporter {
   private async post(batch: Report[]): Promise<{ again: Report[]; problem?: Problem }> {
     const freed = batch.filter((report) => report.frees).length;
     const next = freed > 0 ? this.places.more(freed) : undefined;
-    const reports = batch.map(({ claim, say }) => ({ claim, say }));
+    const reports = batch.map((report) => report.data).join(",");
+    const asked = next === undefined ? "" : `,"next":${encode("what is asked for", next)}`;
     for (const report of batch) report.sent += 1;
-    const body = { token: this.token, reports, ...(next === undefined ? {} : { next }) };
+    const text = `{"token":${encode("the token", this.token)},"reports":[${reports}]${asked}}`;
     const { signal } = this.stopped;
-    const answer = await this.http.request("POST", this.path, body, { timeoutMs: TIMEOUT_MS, signal });
-    if (answer.status >= 400) return { again: batch, problem: problemOf(answer) };
-    const reported = answer.json() as { answers: ReportAnswer[]; claims?: Attempt[] };
-    const again = batch.filter((report, at) => !tell(report, reported.answers[at]));
-    for (const report of again) report.frees = false;
-    if (freed > 0) this.places.got(reported.claims ?? [], freed);
+    const answer = await this.http.request("POST", this.path, text, { timeoutMs: TIMEOUT_MS, signal });
+    if (answer.status >= 300) return { again: batch, problem: problemOf(answer) };
+    const reported = answer.json() as { answers?: ReportAnswer[]; claims?: Attempt[] } | null;
+    const answers = reported?.answers;
+    if (!Array.isArray(answers) || answers.length !== batch.length) {
+      throw new ConnectionFailed(`expected answers to ${batch.length} reports, found ${describe(answer.text)}`);
+    }
+    const again = batch.filter((report, at) => !tell(report, answers[at]));
+    for (const report of batch) report.frees = false;
+    if (freed > 0) this.places.got(reported?.claims ?? [], freed);
     return { again };
   }
 
@@ -140,9 +158,17 @@ export class Reporter {
     if (batch.length > 1) {
       for (const report of batch) await this.settle([report]);
     } else if (first !== undefined) {
-      if (first.frees) this.places.got([], 1);
-      first.refused(problem);
+      this.drop(first, problem);
     }
+  }
+
+  /** It is not sent any more: its place is free, and whoever waits for its answer hears why there is none. */
+  private drop(report: Report, error: unknown): void {
+    if (report.frees) {
+      report.frees = false;
+      this.places.got([], 1);
+    }
+    report.refused(error);
   }
 }
 

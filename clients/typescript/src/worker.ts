@@ -3,9 +3,10 @@
 import { createHash, randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 
-import { backoffMs, problemOf, RETRIED } from "./client.js";
-import { AbideError, asStepError, ConnectionFailed, describe, Problem } from "./errors.js";
+import { backoffMs, part, problemOf, RETRIED } from "./client.js";
+import { AbideError, asStepError, ConnectionFailed, describe, Problem, Unencodable, Untrusted } from "./errors.js";
 import { Http, type TlsOptions } from "./http.js";
+import { encode } from "./jsons.js";
 import { type Executable, GIVE_BACK, type Link, SET_ASIDE, setAside, Unknown } from "./link.js";
 import { type Logger, TROUBLE } from "./logger.js";
 import type { Attempt, ClaimWork, Entry, Offer, Say } from "./protocol.js";
@@ -35,6 +36,7 @@ export interface WorkerOptions {
   lease?: Duration;
   /** How long the server may hold a request for attempts; 20 seconds if nothing is said. */
   poll?: Duration;
+  /** Whom to trust over `https`, in place of the authorities that Node knows: `{ ca: readFileSync("ca.pem") }`. */
   tls?: TlsOptions;
   /** Where it says what goes wrong; standard error if nothing is said. */
   logger?: Logger;
@@ -124,7 +126,7 @@ export class Worker {
     const secret = randomBytes(32).toString("hex");
     this.hash = tokenHash(secret);
     this.http = new Http(url, options.token, options.tls);
-    this.within = `/v1/namespaces/${encodeURIComponent(options.namespace ?? "default")}/worker`;
+    this.within = `/v1/namespaces/${part(options.namespace ?? "default")}/worker`;
     const places = {
       more: (freed: number) => (this.stopping.signal.aborted ? undefined : this.work(freed, 0)),
       got: (attempts: Attempt[], asked: number) => this.got(attempts, asked),
@@ -138,6 +140,7 @@ export class Worker {
    * Works until it is stopped, by `stop` or by SIGTERM or SIGINT; then finishes what runs.
    *
    * @throws {Problem} the server says that it cannot work here.
+   * @throws {Untrusted} the server's certificate is not trusted.
    */
   async run(options: RunOptions = {}): Promise<void> {
     const stop = () => this.stop();
@@ -211,8 +214,8 @@ export class Worker {
         attempts = await this.poll(asked);
         tries = 0;
       } catch (error) {
-        const fatal = error instanceof Problem && !RETRIED.has(error.status) && error.status < 500;
-        if (fatal || !(error instanceof Problem || error instanceof ConnectionFailed)) {
+        const no = error instanceof Problem && !RETRIED.has(error.status) && error.status < 500;
+        if (no || error instanceof Untrusted || !(error instanceof Problem || error instanceof ConnectionFailed)) {
           this.free += asked;
           throw error;
         }
@@ -232,8 +235,9 @@ export class Worker {
     stopping.addEventListener("abort", stop, { once: true });
     try {
       const options = { timeoutMs: 30_000 + this.pollMs, signal: given.signal };
-      const answer = await this.http.request("POST", `${this.within}/claims`, this.work(most, this.pollMs), options);
-      if (answer.status >= 400) throw problemOf(answer);
+      const work = encode("what is asked for", this.work(most, this.pollMs));
+      const answer = await this.http.request("POST", `${this.within}/claims`, work, options);
+      if (answer.status >= 300) throw problemOf(answer);
       return (answer.json() as { claims: Attempt[] }).claims;
     } catch (error) {
       if (given.signal.aborted) return [];
@@ -283,16 +287,25 @@ export class Worker {
     } catch (error) {
       if (error instanceof Unknown) {
         this.logger.warn(`what came of an attempt of ${run} may be recorded: ${error.message}`);
-        return;
+        return this.instead(held, GIVE_BACK);
+      }
+      if (error instanceof Unencodable) {
+        this.logger.error(`what came of an attempt of ${run} cannot be sent`, error);
+        return this.instead(held, failed(error, []));
       }
       this.logger.warn(`what came of an attempt of ${run} was refused: ${String(error)}`);
       const again = "fail" in say && say.fail.set_aside === true;
       if (!(error instanceof Problem) || !SET_ASIDE.has(error.code) || again) return;
       const info = { code: error.code, message: error.message, retryable: false };
-      await this.reporter.ask(claim, setAside(info)).catch((no: unknown) => {
-        this.logger.warn(`nor could it be set aside: ${String(no)}`);
-      });
+      await this.instead(held, setAside(info));
     }
+  }
+
+  /** Says something else of an attempt, where what came of it cannot be said. */
+  private async instead(held: Held, say: Say): Promise<void> {
+    await this.reporter.ask(held.attempt.claim, say).catch((no: unknown) => {
+      this.logger.warn(`nor could this be said of it: ${Object.keys(say).join()}: ${String(no)}`);
+    });
   }
 
   private async execute(held: Held): Promise<Say | undefined> {

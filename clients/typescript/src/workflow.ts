@@ -6,11 +6,11 @@ import { type Control, Controls } from "./control.js";
 import { Drive, Returned, Suspended } from "./drive.js";
 import { AbideError, asStepError, describe, quoted, StepError } from "./errors.js";
 import { hex16, stableHash } from "./hashing.js";
-import { plain } from "./jsons.js";
+import { plain, written } from "./jsons.js";
 import type { Known } from "./known.js";
 import { Ledger } from "./ledger.js";
 import { Ended, type Executable, type Link } from "./link.js";
-import type { Attempt, Entry, ErrorInfo, Fail, Offer, OutcomeMessage, Policy, Retry, Say } from "./protocol.js";
+import type { Attempt, Entry, Fail, Offer, OutcomeMessage, Policy, Retry, Say } from "./protocol.js";
 import { type RetryPolicy, retryDelay, retryMessage } from "./retry.js";
 
 /** The one step of a function, as the journal names it. */
@@ -113,18 +113,9 @@ export function identity(attempt: Pick<Attempt, "run" | "epoch" | "step" | "visi
 
 /** An attempt failed. */
 export function failed(error: StepError, entries: Entry[], retry?: Retry, reopen: number[] = []): Say {
-  const said: Fail = { error: encodable(error), entries, reopen };
+  const said: Fail = { error: written(error), entries, reopen };
   if (retry !== undefined) said.retry = retry;
   return { fail: said };
-}
-
-/** An error as it is written, also where its details have no JSON form. */
-function encodable(error: StepError): ErrorInfo {
-  try {
-    return plain("the error's details", error.info()) as ErrorInfo;
-  } catch (unencodable) {
-    return { ...error.info(), details: { unencodable: (unencodable as Error).message } };
-  }
 }
 
 /** An attempt returned. */

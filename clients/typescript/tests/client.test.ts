@@ -7,11 +7,27 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 
-import { BadUrl, Client, type ClientOptions, ConnectionFailed, KeyTaken, Problem, RunFailed, TimedOut } from "abide";
+import {
+  AbideError,
+  BadUrl,
+  Client,
+  type ClientOptions,
+  ConnectionFailed,
+  KeyTaken,
+  Problem,
+  Redirected,
+  RunFailed,
+  TimedOut,
+  Unencodable,
+  Untrusted,
+  Worker,
+  workflow,
+} from "abide";
 
 import { Fake, type Handler, inOrder, problem, type Said } from "./fake.js";
 
 const RUN = `run_${"0".repeat(31)}1`;
+const nothing = workflow("nothing", async () => {});
 const BODY = { run: RUN, text: "é".repeat(100) };
 
 /** A server that answers as it is told, and a client that asks it. */
@@ -90,8 +106,45 @@ describe("requests", () => {
       await fake.stop();
     });
     assert.deepEqual(await trusting.get(RUN), { run: RUN });
-    const other = new Client(fake.url, { retryFor: 10 });
-    await assert.rejects(other.get(RUN), (error) => error instanceof ConnectionFailed && /certificate/.test(error.message));
+    const begun = performance.now();
+    const untrusted = (said: RegExp) => (error: unknown) => error instanceof Untrusted && error instanceof ConnectionFailed && said.test(error.message);
+    await assert.rejects(new Client(fake.url).get(RUN), untrusted(/self.signed certificate.*tls: \{ ca: .*NODE_EXTRA_CA_CERTS/));
+    await assert.rejects(new Worker(fake.url, { workflows: [nothing] }).run(), untrusted(/tls: \{ ca: /));
+    const elsewhere = fake.url.replace("localhost", "127.0.0.1");
+    await assert.rejects(new Client(elsewhere, { tls: { ca: cert } }).get(RUN), untrusted(/by a name that its certificate has/));
+    assert.ok(performance.now() - begun < 5_000, "no retry cures it");
+  });
+
+  test("what has no JSON form is not sent", async (t) => {
+    const [client, fake] = await asking(t, inOrder({ body: { run: RUN } }));
+    const cycle: unknown[] = [];
+    cycle.push(cycle);
+    const unencodable = (error: unknown) => error instanceof Unencodable && error instanceof AbideError;
+    for (const bad of ["\ud800", { "\ud800": 1 }, NaN, new Set(), 2n ** 64n, 10n ** 400n, () => 1, cycle]) {
+      await assert.rejects(client.start("x", bad), unencodable);
+      await assert.rejects(client.signal(RUN, "s", bad), unencodable);
+      await assert.rejects(client.update(RUN, "u", bad), unencodable);
+    }
+    await assert.rejects(async () => client.get("\ud800"), unencodable);
+    await assert.rejects(async () => client.list({ key: "\ud800" }).next(), unencodable);
+    await assert.rejects(client.start("x", 1, { idempotencyKey: "a\r\nb" }), unencodable);
+    assert.deepEqual(fake.asked, []);
+    assert.equal(await client.start("x", ["\u{1f600}", 2n ** 64n - 1n, undefined]), RUN);
+  });
+
+  test("a redirect is not followed", async (t) => {
+    for (const status of [301, 302, 303, 307, 308]) {
+      const other = await new Fake(inOrder({ body: { run: RUN, claims: [] } })).start();
+      t.after(() => other.stop());
+      const away = { status, body: { claims: [] }, headers: { Location: `${other.url}/v1/elsewhere` } };
+      const [client, fake] = await asking(t, inOrder(away), { token: "secret" });
+      const redirected = (error: unknown) =>
+        error instanceof Redirected && error.status === status && /elsewhere.*no redirect is followed/.test(error.message);
+      await assert.rejects(client.start("x", { n: 1 }), redirected);
+      await assert.rejects(client.get(RUN), redirected);
+      await assert.rejects(new Worker(fake.url, { workflows: [nothing], token: "secret" }).run(), redirected);
+      assert.deepEqual([fake.asked.length, other.connections], [3, 0]);
+    }
   });
 
   test("addresses that are none are refused", () => {

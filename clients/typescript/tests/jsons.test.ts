@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { BadDuration, StepError } from "abide";
+import { BadDuration, StepError, Unencodable } from "abide";
 
 import { asStepError } from "../dist/errors.js";
 import { canonicalText } from "../dist/hashing.js";
-import { dumps, loads, PAYLOAD_BYTES_MAX, plain } from "../dist/jsons.js";
+import { dumps, loads, PAYLOAD_BYTES_MAX, plain, written } from "../dist/jsons.js";
 import { durationMs, moment, readInstant, writeInstant } from "../dist/times.js";
 
 test("whole numbers that a double cannot hold are exact, and others are numbers", () => {
@@ -28,6 +28,8 @@ test("keys are in the order of their code points, which is not that of UTF-16", 
 });
 
 test("what JSON would change without a word is refused, with what was found", () => {
+  const cycle: { big: bigint; self?: unknown } = { big: 1n };
+  cycle.self = cycle;
   const refused: [unknown, RegExp][] = [
     [NaN, /found NaN/],
     [{ a: [Infinity] }, /found Infinity/],
@@ -36,12 +38,18 @@ test("what JSON would change without a word is refused, with what was found", ()
     [() => 1, /found the function/],
     [Symbol("x"), /JSON/],
     ["half \ud83d", /half of a surrogate pair/],
+    [{ in: [{ "half \ud83d": 1 }] }, /half of a surrogate pair/],
+    [2n ** 64n, /expected a whole number of 64 bits, found one of 65/],
+    [{ a: [-(2n ** 63n) - 1n] }, /expected a whole number of 64 bits/],
+    [10n ** 400n, /expected a whole number of 64 bits/],
+    [{ toJSON: () => { throw null; } }, /has no JSON form: null/],
+    [cycle, /circular/],
     [new Uint8Array(2), /found an? Uint8Array/],
     [new Error("no"), /found an Error/],
   ];
   for (const [value, said] of refused) {
     assert.throws(() => plain("the value", value), (error) => {
-      assert.ok(error instanceof StepError);
+      assert.ok(error instanceof Unencodable && error instanceof StepError);
       assert.equal(error.code, "unencodable");
       assert.match(error.message, said);
       return true;
@@ -72,6 +80,12 @@ test("anything that is thrown becomes an error that tells where it came from", (
   assert.deepEqual([found.code, found.message, found.retryable], ["error", "TypeError: fetch failed: connect ECONNREFUSED", true]);
   assert.match((found.details as { traceback: string }).traceback, /jsons\.test/);
   assert.match(asStepError("text").message, /expected an Error to be thrown, found "text"/);
+  const broken = new Error("x");
+  Object.defineProperty(broken, "stack", { get: () => { throw new Error("no stack"); } });
+  assert.match(asStepError(broken).message, /what was thrown cannot be told: no stack/);
+  const half = new StepError("half \ud83d", { code: "half \ud83d", details: { "half \ud83d": 1n << 80n } });
+  assert.deepEqual([half.info().code, half.info().message], ["half \ufffd", "half \ufffd"]);
+  assert.match((written(half).details as { unencodable: string }).unencodable, /the error's details has no JSON form/);
   const long = new StepError(`${"é".repeat(9_000)}`).info().message;
   assert.equal(Buffer.byteLength(long), 16 * 1024);
 });

@@ -201,13 +201,13 @@ class Hand {
   async claim(workflow: string, lease_ms = 30_000): Promise<Attempt> {
     const offer = { workflow, version: 1, fingerprint: "00000000000000a1", first_step: "one" };
     const work = { worker: "hand", token_hash: tokenHash(this.secret), queues: ["default"], workflows: [offer], most: 1, lease_ms, wait_ms: 20_000 };
-    const answer = await this.http.request("POST", `${this.within}/claims`, work);
+    const answer = await this.http.request("POST", `${this.within}/claims`, JSON.stringify(work));
     return (answer.json() as { claims: Attempt[] }).claims[0] ?? assert.fail("expected an attempt");
   }
 
   /** What became of a report; a problem if it was refused. */
   async say(claim: string, say: Say): Promise<ReportAnswer | Problem> {
-    const answer = await this.http.request("POST", `${this.within}/reports`, { token: this.secret, reports: [{ claim, say }] });
+    const answer = await this.http.request("POST", `${this.within}/reports`, JSON.stringify({ token: this.secret, reports: [{ claim, say }] }));
     if (answer.status >= 400) throw problemOf(answer);
     const [said] = (answer.json() as { answers: ReportAnswer[] }).answers;
     return said?.problem ? Problem.of(said.problem) : (said ?? {});

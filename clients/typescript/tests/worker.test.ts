@@ -3,7 +3,21 @@
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 
-import { AbideError, type Executable, Unauthenticated, Worker, type WorkerOptions, workflow } from "abide";
+import {
+  AbideError,
+  child,
+  done,
+  type Executable,
+  machine,
+  nextStep,
+  spawn,
+  StepError,
+  Unauthenticated,
+  Untrusted,
+  Worker,
+  type WorkerOptions,
+  workflow,
+} from "abide";
 import { TestEngine } from "abide/testing";
 
 import { type Report, Served } from "./served.js";
@@ -14,6 +28,49 @@ const five = workflow("five", async (ctx, n: number) => {
   let sum = n;
   for (let step = 0; step < 5; step += 1) sum += await ctx.effect(`step ${step}`, () => step);
   return sum;
+});
+
+const LONE = "half \ud83d";
+const cycle: { self?: unknown } = {};
+cycle.self = cycle;
+const UNENCODABLE: unknown[] = [
+  LONE,
+  { [LONE]: 1 },
+  [NaN],
+  { n: Infinity },
+  new Set([1]),
+  new Uint8Array(2),
+  2n ** 64n,
+  [10n ** 400n],
+  cycle,
+  () => 1,
+  [Symbol("x")],
+  Promise.resolve(1),
+];
+
+/** Hands something that has no JSON form to the engine, in one of all the ways there are. */
+const ways = workflow("ways", async (ctx, [way, at]: [string, number]): Promise<unknown> => {
+  const value = UNENCODABLE[at];
+  if (way === "effect") await ctx.effect("call", () => ({ value }));
+  if (way === "input") await ctx.effect("call", () => 1, { input: value });
+  if (way === "state") ctx.publish(value);
+  if (way === "child") await ctx.child("part", "five", value);
+  if (way === "labels") await ctx.child("part", "five", 1, { labels: { a: value as string } });
+  if (way === "person") await ctx.approval("ask", value);
+  if (way === "roles") await ctx.approval("ask", 1, { roles: [value as string] });
+  if (way === "again") ctx.continueAsNew(value);
+  return { value };
+});
+
+const only = machine("only", {
+  only: async (ctx) => {
+    const [way, at] = ctx.input as [string, number];
+    const value = UNENCODABLE[at];
+    if (way === "progress") await ctx.progress("rows", value);
+    if (way === "name") await ctx.progress(LONE, 1);
+    if (way === "spawn") return spawn([child("five", value)], "only");
+    return way === "next" ? nextStep("only", value) : done(value);
+  },
 });
 
 async function serving(t: TestContext, ...workflows: Executable[]): Promise<Served> {
@@ -63,6 +120,100 @@ test("answers that are lost are asked for again", { timeout: 30_000 }, async (t)
   worker.stop();
   await working;
   assert.deepEqual([inner(run).result, inner(run).claims], [11, 1]);
+});
+
+test("what has no JSON form fails its run, and nothing else", { timeout: 30_000 }, async (t) => {
+  const served = await serving(t, ways, only, five);
+  const all = ["result", "effect", "input", "state", "child", "labels", "person", "roles", "again"].map((way) => [ways, way] as const);
+  const steps = ["result", "progress", "spawn", "next"].map((way) => [only, way] as const);
+  const tried = [...all, ...steps].flatMap(([code, way]) => UNENCODABLE.map((_, at) => [code, way, at] as const));
+  const runs = [...tried, [only, "name", 0] as const].map(([code, way, at]) => ({ way, at, run: served.engine.start(code, [way, at]) }));
+  const worker = workerOf(served, [ways, only, five], { concurrency: 2 });
+  const working = worker.run();
+  for (const { run, way, at } of runs) {
+    await served.ended(run);
+    assert.deepEqual([run.status, run.error?.code], ["failed", "unencodable"], `${way} ${at}`);
+  }
+  const last = served.engine.start(five, 1);
+  await served.ended(last);
+  worker.stop();
+  await working;
+  assert.deepEqual([inner(last).result, (worker as unknown as { free: number }).free], [11, 2]);
+});
+
+test("errors that say what UTF-8 has not are told", { timeout: 30_000 }, async (t) => {
+  const thrown: Record<string, unknown> = {
+    file: new RangeError(LONE),
+    code: new StepError(LONE, { code: LONE, retryable: false, details: { [LONE]: new Set() } }),
+  };
+  const throws = workflow("throws", async (ctx, [where, what]: [string, string]) => {
+    if (where === "effect") await ctx.effect("call", () => { throw thrown[what]; });
+    throw thrown[what];
+  });
+  const named = workflow("named", async (ctx) => ctx.effect(LONE, () => 1));
+  const served = await serving(t, throws, named);
+  const worker = workerOf(served, [throws, named], { concurrency: 1 });
+  const working = worker.run();
+  const failing = async (run: ReturnType<typeof served.engine.start>) => {
+    await served.ended(run);
+    return run.error;
+  };
+  for (const where of ["code", "effect"]) {
+    assert.equal((await failing(served.engine.start(throws, [where, "file"])))?.message, "RangeError: half \ufffd");
+    const error = await failing(served.engine.start(throws, [where, "code"]));
+    assert.deepEqual([error?.code, Object.keys(error?.details as object)], ["half \ufffd", ["unencodable"]]);
+  }
+  assert.equal((await failing(served.engine.start(named, null)))?.code, "bad_name");
+  worker.stop();
+  await working;
+});
+
+/** Has the requests of a worker go wrong on the way. */
+function breaking(worker: Worker, fault: (path: string) => Error | undefined): void {
+  const { http } = worker as unknown as { http: { request: (...given: unknown[]) => Promise<unknown> } };
+  const request = http.request.bind(http);
+  http.request = async (...given) => {
+    const error = fault(given[1] as string);
+    if (error !== undefined) throw error;
+    return request(...given);
+  };
+}
+
+test("whatever goes wrong with reports, no place is lost", { timeout: 30_000 }, async (t) => {
+  const served = await serving(t, five);
+  const worker = workerOf(served, [five], { concurrency: 2 });
+  let sent = 0;
+  breaking(worker, (path) => {
+    if (!path.endsWith("/reports")) return undefined;
+    sent += 1;
+    return [2, 3, 5, 8].includes(sent) ? new RangeError("a fault of ours") : undefined;
+  });
+  // What is no answer to reports is no answer: they are sent again.
+  served.broken = [{ body: {} }, { body: { answers: [] } }, { body: null }, { body: [] }];
+  const runs = Array.from({ length: 6 }, (_, n) => served.engine.start(five, n));
+  const working = worker.run();
+  const { held } = worker as unknown as { held: Set<{ attempt: { run: string } }> };
+  for (const run of runs) {
+    while (!inner(run).over) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+      const holds = [...held].some(({ attempt }) => attempt.run === inner(run).id);
+      // That it goes back could not be said either: its lease ends.
+      if (run.status === "executing" && !holds) served.lose(run);
+    }
+  }
+  worker.stop();
+  await working;
+  assert.deepEqual(runs.map((run) => inner(run).result), runs.map((_, n) => 10 + n));
+  assert.equal((worker as unknown as { free: number }).free, 2);
+});
+
+test("a worker that does not trust its server any more ends", { timeout: 30_000 }, async (t) => {
+  const served = await serving(t, five);
+  const worker = workerOf(served, [five], { concurrency: 2 });
+  breaking(worker, () => (served.fake.asked.length > 3 ? new Untrusted("its certificate has expired") : undefined));
+  const runs = Array.from({ length: 3 }, (_, n) => served.engine.start(five, n));
+  await assert.rejects(worker.run(), Untrusted);
+  assert.deepEqual(runs.map((run) => run.error), [undefined, undefined, undefined], "they are for a worker that trusts it");
 });
 
 test("a server that restarts is found again", { timeout: 30_000 }, async (t) => {
