@@ -173,8 +173,11 @@ impl RunTail {
             }
         }
         // Without an id: a reader goes on behind rows, and is told again what is kept of the rest.
+        let mut trimmed = run.progress.as_ref().map(|progress| progress.trimmed).filter(|last| *last > self.said);
         for said in run.progress.iter().flat_map(|progress| progress.after(self.said)) {
-            event(&mut text, None, "progress", &Progress::from(said))?;
+            // What is not kept any more is missing before the first that is.
+            let progress = Progress { trimmed: trimmed.take(), ..Progress::from(said) };
+            event(&mut text, None, "progress", &progress)?;
         }
         self.said = self.said.max(run.progress.as_ref().map_or(0, |progress| progress.last()));
         if run.end.is_some() && run.rev.0 <= self.told {
