@@ -43,6 +43,19 @@ fn there_is_room_for_so_many_kinds() {
     assert!(other(&mut desk, "one more").is_ok(), "a flood in one namespace is not held against another");
 }
 
+/// AB-16: those of one namespace who wait leave room for those of another.
+#[test]
+fn there_is_room_for_so_many_who_wait() {
+    let mut desk = Desk::new(0);
+    for _ in 0..SEATS_MAX {
+        assert!(sit(&mut desk, 0, "mail").is_ok());
+    }
+    assert!(matches!(sit(&mut desk, 0, "mail"), Err(Refusal::Busy { .. })));
+    let (reply, _) = oneshot::channel();
+    let other = Offer { namespace: Some("bank".into()), ..offer("mail") };
+    assert!(desk.sit(Timestamp(0), &other, reply).is_ok());
+}
+
 /// D25: a worker that says something is here, also while it asks for nothing; one that does not is forgotten.
 #[test]
 fn whoever_reports_is_not_forgotten() {
