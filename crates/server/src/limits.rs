@@ -16,6 +16,8 @@ pub struct Limits {
     pub requests_per_second_max: u32,
     /// The longest that a connection may take to agree on TLS.
     pub handshake_max: Duration,
+    /// The longest that whoever connects, or asks again, may take to say what they want.
+    pub head_max: Duration,
 }
 
 impl Default for Limits {
@@ -26,6 +28,7 @@ impl Default for Limits {
             connections_max: 20_000,
             requests_per_second_max: 10_000,
             handshake_max: Duration::from_secs(10),
+            head_max: Duration::from_secs(30),
         }
     }
 }
@@ -59,8 +62,12 @@ pub(crate) const AUDIT_WAITING_MAX: usize = 1_024;
 pub(crate) const AUDIT_TOGETHER_MAX: usize = 256;
 /// How long changes that nobody waits for are gathered before they are kept.
 pub(crate) const AUDIT_LINGER: Duration = Duration::from_millis(100);
-/// How long whoever connects, or asks again, may take to say what they want.
-pub(crate) const HEADERS_ARRIVE: Duration = Duration::from_secs(30);
+/// How long a connection that asks nothing may take to end when it is told to.
+pub(crate) const PARTING: Duration = Duration::from_secs(1);
+/// How often whoever speaks HTTP/2 is asked whether they are there, and how long they may take to say so.
+pub(crate) const PING: Duration = Duration::from_secs(20);
+/// See [`PING`].
+pub(crate) const PONG: Duration = Duration::from_secs(20);
 /// How long nobody is accepted after that has failed.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The shortest and the longest password, in bytes.

@@ -4,9 +4,13 @@
 
 mod desk;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use abide::Engine;
 use abide_protocol::{Reach, Route, Scope, routes};
-use abide_server::{ServeError, Server};
+use abide_server::{Limits, ServeError, Server};
 use desk::{BODY_BYTES_MAX, Caller, Desk, Heard};
 use serde_json::json;
 
@@ -234,4 +238,49 @@ async fn without_login_only_this_machine_is_answered() {
     let local = nobody.send(reqwest::Method::GET, "/v1/tokens", &[("host", "localhost:1")], None).await;
     assert_eq!(local.status, 200);
     desk.close().await;
+}
+
+/// Whoever says nothing, or never comes to the end of it, is not waited for, in whichever version of HTTP; whoever waits for
+/// an answer is.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_says_nothing_is_not_waited_for() {
+    let engine = desk::workflows(Engine::open("memory:")).start().await.unwrap();
+    let mut limits = Limits::default();
+    limits.head_max = Duration::from_millis(200);
+    let desk = Desk::within(engine, limits, |server| server).await;
+    let settings = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0\0\0\0\0";
+    // A head of one field that goes on in a frame which never comes.
+    let unended = format!("{settings}\0\0\u{1}\u{1}\0\0\0\0\u{1}\u{2}");
+    let beginnings = ["", "PRI * HT", "GET / HTTP/1.1\r\nhost: ", settings, unended.as_str()];
+    for beginning in beginnings {
+        let mut stream = TcpStream::connect(desk.server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(beginning.as_bytes()).unwrap();
+        // It ends, or is cut off; the time of the read is not up.
+        let ended = stream.read_to_end(&mut Vec::new());
+        let cut = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(ended.as_ref().is_ok() || ended.as_ref().is_err_and(cut), "{beginning:?} {ended:?}");
+    }
+    let ada = desk.admin(&["shop"]);
+    let started = ada.post("/v1/namespaces/shop/runs", json!({"workflow": "wait"})).await.good();
+    let path = format!("/v1/namespaces/shop/runs/{}", started["run"].as_str().unwrap());
+    assert_eq!(ada.get(&format!("{path}/result?wait_ms=1000")).await.good()["ended"], false);
+    assert_eq!(ada.get(&format!("{path}/events?for_ms=1000")).await.status, 200);
+    desk.close().await;
+}
+
+/// A server that stops answers what was asked, and does not wait for what was asked in half.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_head_does_not_hold_up_the_end() {
+    for beginning in ["", "PRI * HT", "GET / HTTP/1.1\r\nhost: "] {
+        let desk = Desk::open("memory:").await;
+        let mut stream = TcpStream::connect(desk.server.address()).unwrap();
+        stream.write_all(beginning.as_bytes()).unwrap();
+        // By then the server has accepted it, as it does one after the other.
+        assert_eq!(desk.nobody().get("/healthz").await.status, 200);
+        let Desk { engine, server, .. } = desk;
+        let stopped = tokio::time::timeout(Duration::from_secs(10), server.stop(Duration::from_secs(60)));
+        assert!(stopped.await.is_ok(), "{beginning:?}");
+        engine.stop(Duration::from_secs(5)).await;
+    }
 }
