@@ -233,8 +233,8 @@ impl Shared {
 }
 
 impl Ring {
-    /// Whether the store took this node's lease when it was last due: of one that was not renewed, less than a third is left
-    /// before long.
+    /// Whether the store took this node's lease when it was last due: of one that was not renewed, less than a third is
+    /// left before long.
     fn has_renewed(&self, now: Timestamp) -> bool {
         now.after(self.lease_ms / 3) < self.serves_until
     }

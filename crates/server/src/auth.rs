@@ -129,9 +129,9 @@ impl Guard {
         Err(problem.but("Host: 127.0.0.1 or localhost", host.chars().take(80).collect::<String>()).into())
     }
 
-    /// Whether a page of somebody else has a browser change something here, where the browser alone makes somebody known:
-    /// without login, by a cookie, and at the login itself. Browsers say where a page is from, and no page can say otherwise;
-    /// programs say nothing.
+    /// Whether a page of somebody else has a browser change something here, where the browser alone makes somebody
+    /// known: without login, by a cookie, and at the login itself. Browsers say where a page is from, and no page can
+    /// say otherwise; programs say nothing.
     pub(crate) fn check_site(
         &self,
         uri: &Uri,
@@ -258,8 +258,8 @@ async fn find(known: &Mutex<Remembered>, engine: &Arc<Engine>, id: &str) -> Resu
     Ok(found)
 }
 
-/// A token, if the store has it. A session is good for as long as the account is the one that it was begun for, whatever became
-/// of it while somebody logged in.
+/// A token, if the store has it. A session is good for as long as the account is the one that it was begun for,
+/// whatever became of it while somebody logged in.
 fn read(engine: &Engine, id: &str) -> Result<Option<Record>, Refused> {
     let Some(stored) = engine.tokens()?.into_iter().find(|stored| stored.id == id) else { return Ok(None) };
     let record = Record::read(&stored).map_err(|error| internal(&error))?;

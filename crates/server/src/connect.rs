@@ -106,8 +106,9 @@ impl Doors {
         }
     }
 
-    /// Answers for as long as something is asked. Whoever says nothing, or never comes to the end of what it says, is not
-    /// waited for: the limits of HTTP/1 do not see a connection before its first line, nor those of HTTP/2 one at all.
+    /// Answers for as long as something is asked. Whoever says nothing, or never comes to the end of what it says, is
+    /// not waited for: the limits of HTTP/1 do not see a connection before its first line, nor those of HTTP/2 one at
+    /// all.
     async fn answer<S>(mut self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -125,8 +125,8 @@ impl Tries {
     }
 }
 
-/// Makes room: whoever makes up names must not keep out those who have one. What was tried least goes first, so that a name
-/// that is guessed at stays known for longer than those that are made up to have it forgotten.
+/// Makes room: whoever makes up names must not keep out those who have one. What was tried least goes first, so that a
+/// name that is guessed at stays known for longer than those that are made up to have it forgotten.
 fn forget_least(all: &mut HashMap<String, Tried>, now: Instant) {
     all.retain(|_, tried| tried.now(now) > 0.0);
     if all.len() >= LOGIN_NAMES_MAX {

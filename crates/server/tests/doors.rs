@@ -301,8 +301,8 @@ async fn another_site_changes_nothing_without_login() {
     desk.close().await;
 }
 
-/// Whoever says nothing, or never comes to the end of it, is not waited for, in whichever version of HTTP; whoever waits for
-/// an answer is.
+/// Whoever says nothing, or never comes to the end of it, is not waited for, in whichever version of HTTP; whoever
+/// waits for an answer is.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_says_nothing_is_not_waited_for() {
     let engine = desk::workflows(Engine::open("memory:")).start().await.unwrap();

@@ -27,7 +27,8 @@ fn sit(desk: &mut Desk, now: u64, workflow: &str) -> Result<u64, Refusal> {
     desk.sit(Timestamp(now as i64), &offer(workflow), reply).map(|(seat, _)| seat)
 }
 
-/// AB-16: what anybody may make known is bounded, and those who are known still find a seat, as do those of other namespaces.
+/// AB-16: what anybody may make known is bounded, and those who are known still find a seat, as do those of other
+/// namespaces.
 #[test]
 fn there_is_room_for_so_many_kinds() {
     let mut desk = Desk::new(2);

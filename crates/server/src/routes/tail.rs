@@ -57,8 +57,8 @@ impl Stream {
         }
     }
 
-    /// What is said, unless whoever listens may not any more. To know that takes no more than a look at what is remembered of
-    /// their token, so that it is asked each time.
+    /// What is said, unless whoever listens may not any more. To know that takes no more than a look at what is
+    /// remembered of their token, so that it is asked each time.
     async fn may_hear(&self, piece: impl Into<Bytes>) -> Option<Bytes> {
         self.call.still_known().await.is_ok().then(|| piece.into())
     }

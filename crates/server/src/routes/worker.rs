@@ -194,8 +194,8 @@ fn hex(text: &str, digits: usize, what: &str) -> Result<u128, Refused> {
     number.ok_or_else(|| invalid(what, &format!("{digits} hexadecimal digits"), text))
 }
 
-/// Whether a run is of this namespace, and of a queue that whoever asks may serve. A command that is sent leaves a trace,
-/// so that it is looked at before: in memory, where what is claimed here is, or wherever the run rests.
+/// Whether a run is of this namespace, and of a queue that whoever asks may serve. A command that is sent leaves a
+/// trace, so that it is looked at before: in memory, where what is claimed here is, or wherever the run rests.
 async fn belongs(call: &Call, run: RunId) -> Result<(), Refused> {
     let known = call.engine.place(run).or_else(|| call.places.find(run));
     let queue = match known {
