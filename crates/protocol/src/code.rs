@@ -129,8 +129,8 @@ pub const CODES: &[Code] = &[
     code(
         "too_many_logins",
         429,
-        "The name was tried too often",
-        "wait as long as Retry-After says, and try again; nobody else is kept from logging in",
+        "The name was tried too often, or too many log in",
+        "wait as long as Retry-After says, and try again",
     ),
     code(
         "bad_csrf_token",
@@ -158,6 +158,12 @@ pub const CODES: &[Code] = &[
         421,
         "The request was meant for another host",
         "use 127.0.0.1 or localhost: without login nobody else is answered",
+    ),
+    code(
+        "cross_site",
+        403,
+        "A page of another site asks",
+        "use a page of this server, or a program; the pages of others change nothing here",
     ),
     code("request_timeout", 408, "The body did not arrive in time", "send the same request again"),
     code(

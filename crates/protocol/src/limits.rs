@@ -17,6 +17,8 @@ pub const ENTRIES_MAX: usize = 1_000;
 pub const ENTRIES_ALL_MAX: usize = 10_000;
 /// Queues that a worker serves, and workflows that it has.
 pub const OFFERED_MAX: usize = 1_000;
+/// The longest that a request may wait for something to happen, in milliseconds.
+pub const WAIT_MS_MAX: u64 = 60_000;
 /// Runs on a page, unless it is said otherwise, and at most.
 pub const PAGE: u64 = 50;
 /// See [`PAGE`].

@@ -187,11 +187,14 @@ pub fn problems(route: &Route) -> Vec<&'static Code> {
             "store_unavailable",
         ]);
     }
+    if route.method != crate::Method::Get {
+        names.push("cross_site");
+    }
     if route.operation == crate::Operation::Ready {
         names.push("closed");
     }
     if route.reach == Reach::Namespace {
-        names.push("not_found");
+        names.extend(["not_found", "invalid"]);
     }
     if route.parameters().next().is_some() {
         names.push("bad_id");

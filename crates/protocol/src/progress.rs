@@ -22,6 +22,9 @@ pub struct Progress {
     pub value: Payload,
     /// When it was said.
     pub at: Instant,
+    /// Where something before it was said too fast to be told: the number of the last that is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trimmed: Option<u64>,
 }
 
 impl From<&Said> for Progress {
@@ -33,6 +36,7 @@ impl From<&Said> for Progress {
             name: event.name.to_string(),
             value: event.value.clone(),
             at: Instant(event.at),
+            trimmed: None,
         }
     }
 }

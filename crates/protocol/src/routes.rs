@@ -1,7 +1,7 @@
 //! The routes: one table says of each what it needs, takes and answers. The server, the OpenAPI document and the tests
 //! are made from it.
 
-use crate::limits::{PAGE_MAX, ROWS_MAX};
+use crate::limits::{PAGE_MAX, ROWS_MAX, WAIT_MS_MAX};
 use crate::{
     Assign, Audit, Boundary, BoundaryPage, Bounds, Cancel, ClaimWork, Claims, CreateToken, CreateUser, CreatedToken,
     DeadLetterPage, Decide, EffectPage, Effects, Ending, Explanation, Following, Happened, Health, Journal, JournalRow,
@@ -105,12 +105,7 @@ fn runs() -> Vec<Route> {
             .problems(LOOK),
         read(Do::RunResult, "/runs/{run}/result")
             .says("Wait for the end of a run")
-            .number(
-                "wait_ms",
-                0,
-                u64::MAX,
-                "how long to wait, in milliseconds; not at all if absent, and never more than a minute",
-            )
+            .number("wait_ms", 0, WAIT_MS_MAX, "how long to wait, in milliseconds; not at all if absent")
             .answers::<Ending>()
             .problems(LOOK),
     ]

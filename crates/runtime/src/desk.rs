@@ -17,10 +17,16 @@ const LINGER_MS: u64 = 180_000;
 const KINDS_MAX: usize = 1_000;
 /// Kinds of all namespaces that are known at once.
 const KINDS_ALL_MAX: usize = 20 * KINDS_MAX;
-/// Questions that wait at once.
-const SEATS_MAX: usize = 100_000;
+/// Questions of one namespace that wait at once.
+const SEATS_MAX: usize = 50_000;
+/// Questions of all namespaces that wait at once.
+const SEATS_ALL_MAX: usize = 4 * SEATS_MAX;
 /// Workers that are remembered.
 const LATELY_MAX: usize = 10_000;
+
+fn full(what: &str, limit: usize) -> Refusal {
+    Refusal::Busy { what: what.into(), limit: limit as u64 }
+}
 
 /// Attempts on their way to the one who asked.
 pub(crate) type Handed = (Reply, Vec<Dispatch>);
@@ -250,9 +256,16 @@ impl Desk {
         offer: &Offer,
         reply: oneshot::Sender<Vec<Dispatch>>,
     ) -> Result<(u64, Option<(WorkerId, Worker)>), Refusal> {
-        let full = |what: &str, limit: usize| Refusal::Busy { what: what.into(), limit: limit as u64 };
-        if self.kinds.iter().flatten().map(|known| known.waiting.len()).sum::<usize>() >= SEATS_MAX {
-            return Err(full("workers that wait", SEATS_MAX));
+        let (mut all, mut theirs) = (0, 0);
+        for known in self.kinds.iter().flatten() {
+            all += known.waiting.len();
+            theirs += if known.kind.namespace == offer.namespace { known.waiting.len() } else { 0 };
+        }
+        if theirs >= SEATS_MAX {
+            return Err(full("workers of one namespace that wait", SEATS_MAX));
+        }
+        if all >= SEATS_ALL_MAX {
+            return Err(full("workers that wait", SEATS_ALL_MAX));
         }
         let (index, is_new) = self.find_or_learn(now, Kind::of(offer))?;
         self.note(now, offer, index);
@@ -276,7 +289,6 @@ impl Desk {
         if let Some(index) = self.find(&kind) {
             return Ok((index, false));
         }
-        let full = |what: &str, limit: usize| Refusal::Busy { what: what.into(), limit: limit as u64 };
         let (mut all, mut theirs) = (0, 0);
         for known in self.kinds.iter().flatten() {
             all += 1;

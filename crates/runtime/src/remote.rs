@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use abide_kernel::shard::{Answer, Command, Dispatch};
-use abide_kernel::{Refusal, RunId, Slot, Str, TokenHash};
+use abide_kernel::{Refusal, RunId, Slot, Str, Timestamp, TokenHash};
 use tokio::sync::oneshot;
 
 use crate::admission::Unanswered;
@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::desk::{Handed, Offer, Reply};
 use crate::driver::{Engine, Shared};
 use crate::link::Letter;
+use crate::ring::Ring;
 
 /// Attempts are sent to another node together up to so many bytes, and at least one.
 const LETTER_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -138,14 +139,12 @@ impl Engine {
         Some((spec.namespace.clone(), spec.queue.clone()))
     }
 
-    /// Whether it can be asked for something: it is open, and its store answers. Where nodes share the store they renew a
-    /// lease in it; one that is nearly over was not renewed when that was due.
+    /// Whether it can be asked for something: it is open, and its store has answered lately.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let now = self.now();
         let core = self.shared.core.lock();
-        let renews = core.ring.as_ref().is_none_or(|ring| now.after(ring.lease_ms / 3) < ring.serves_until);
-        core.closed.is_none() && !core.draining && renews
+        core.closed.is_none() && !core.draining && core.ring.as_ref().is_none_or(|ring| ring.has_renewed(now))
     }
 }
 
@@ -233,10 +232,37 @@ impl Shared {
     }
 }
 
+impl Ring {
+    /// Whether the store took this node's lease when it was last due: of one that was not renewed, less than a third is
+    /// left before long.
+    fn has_renewed(&self, now: Timestamp) -> bool {
+        now.after(self.lease_ms / 3) < self.serves_until
+    }
+}
+
 impl Core {
     /// Gives back an attempt that nobody will execute: it does not count as delivered.
-    pub(crate) fn give_back(&mut self, now: abide_kernel::Timestamp, dispatch: &Dispatch) {
+    pub(crate) fn give_back(&mut self, now: Timestamp, dispatch: &Dispatch) {
         let command = Command::GiveBack { claim: dispatch.claim, token: dispatch.by.token };
         self.put_quietly(now, dispatch.claim.run.slot(), command);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_store::Member;
+
+    use super::*;
+    use crate::link::NoLink;
+
+    /// AB-18: a node whose store is gone says so before its lease is over, and one that renews in time never does.
+    #[test]
+    fn a_node_that_does_not_renew_is_not_ready() {
+        let member = Member { process: "1".into(), node: "one".into(), address: "".into(), draining: false };
+        let mut ring = Ring::new(member, Arc::new(NoLink), 15_000, false);
+        assert!(!ring.has_renewed(Timestamp(0)), "it has not begun");
+        ring.serves_until = Timestamp(13_500);
+        assert!([0, 5_000, 6_500].iter().all(|now| ring.has_renewed(Timestamp(*now))), "it renews every 5 s");
+        assert!([8_500, 13_499, 20_000].iter().all(|now| !ring.has_renewed(Timestamp(*now))));
     }
 }

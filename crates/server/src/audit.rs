@@ -49,6 +49,11 @@ impl Told {
     }
 }
 
+/// Whether it could be what a change is called.
+pub(crate) fn is_name(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 impl Auditor {
     /// Begins to keep changes, for as long as somebody has this.
     pub(crate) fn new(engine: Arc<Engine>) -> Self {

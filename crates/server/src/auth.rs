@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use abide_protocol::{Method, Problem, Reach, Route, Scope};
+use abide_protocol::{Problem, Reach, Route, Scope};
 use abide_runtime::Engine;
 use axum::http::header::{AUTHORIZATION, HOST};
 use axum::http::uri::Authority;
@@ -62,8 +62,8 @@ impl Principal {
     }
 
     /// Whether a page of ours asks for a change, where a browser would ask for anybody.
-    pub(crate) fn check_page(&self, method: Method, headers: &HeaderMap) -> Result<(), Refused> {
-        let Some(csrf) = self.csrf.as_ref().filter(|_| method != Method::Get) else { return Ok(()) };
+    pub(crate) fn check_page(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let Some(csrf) = &self.csrf else { return Ok(()) };
         let given = headers.get(CSRF).and_then(|given| given.to_str().ok());
         if given.is_some_and(|given| token::is_csrf(csrf, given)) {
             return Ok(());
@@ -117,9 +117,7 @@ impl Guard {
         if matches!(self, Self::Tokens(_)) {
             return Ok(());
         }
-        // HTTP/2 has it beside the path.
-        let named = uri.authority().map(Authority::as_str);
-        let host = named.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default();
+        let host = host(uri, headers);
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => name,
             _ => host,
@@ -129,6 +127,36 @@ impl Guard {
         }
         let problem = Problem::new("bad_host", "without login only this machine is answered");
         Err(problem.but("Host: 127.0.0.1 or localhost", host.chars().take(80).collect::<String>()).into())
+    }
+
+    /// Whether a page of somebody else has a browser change something here, where the browser alone makes somebody
+    /// known: without login, by a cookie, and at the login itself. Browsers say where a page is from, and no page can
+    /// say otherwise; programs say nothing.
+    pub(crate) fn check_site(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+        principal: Option<&Principal>,
+    ) -> Result<(), Refused> {
+        let by_browser = principal.is_none_or(|principal| principal.csrf.is_some());
+        if matches!(self, Self::Tokens(_)) && !by_browser {
+            return Ok(());
+        }
+        let said = |name| headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"));
+        let foreign = match (said("sec-fetch-site"), said("origin")) {
+            (Some("same-origin" | "none"), _) | (None, None) => return Ok(()),
+            (Some(site), _) => format!("Sec-Fetch-Site: {site}"),
+            // Older browsers, and plain HTTP from another machine.
+            (None, Some(origin)) => {
+                let from = origin.split_once("://").map(|(_, from)| from);
+                if from.is_some_and(|from| from.eq_ignore_ascii_case(host(uri, headers))) {
+                    return Ok(());
+                }
+                format!("Origin: {origin}")
+            }
+        };
+        let problem = Problem::new("cross_site", "a page of another site asks for a change");
+        Err(problem.but("a page of this server, or no page", foreign.chars().take(120).collect::<String>()).into())
     }
 
     /// Who asks: by a token, or by the cookie of a session.
@@ -196,6 +224,12 @@ impl Guard {
     }
 }
 
+/// The host that a request names. HTTP/2 has it beside the path.
+fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> &'a str {
+    let named = uri.authority().map(Authority::as_str);
+    named.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default()
+}
+
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim_start())
@@ -224,8 +258,8 @@ async fn find(known: &Mutex<Remembered>, engine: &Arc<Engine>, id: &str) -> Resu
     Ok(found)
 }
 
-/// A token, if the store has it. A session is good for as long as the account is the one that it was begun for, whatever became
-/// of it while somebody logged in.
+/// A token, if the store has it. A session is good for as long as the account is the one that it was begun for,
+/// whatever became of it while somebody logged in.
 fn read(engine: &Engine, id: &str) -> Result<Option<Record>, Refused> {
     let Some(stored) = engine.tokens()?.into_iter().find(|stored| stored.id == id) else { return Ok(None) };
     let record = Record::read(&stored).map_err(|error| internal(&error))?;

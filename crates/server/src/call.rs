@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use abide_kernel::limits::NAME_BYTES_MAX;
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Refusal, RequestId, Run, RunId, Slot, Str, TraceContext};
 use abide_protocol::limits::{JSON_DEPTH_MAX, PAGE};
-use abide_protocol::{IdempotencyKey, Operation, Problem};
+use abide_protocol::{IdempotencyKey, Operation, Problem, Scope};
 use abide_runtime::Engine;
 use abide_store::Page;
 use axum::body::Bytes;
@@ -198,6 +199,17 @@ fn depth(text: &[u8]) -> usize {
         most = most.max(now);
     }
     most
+}
+
+/// Whether something can have that name: as the kernel has it for runs, and no word for all of them.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Refused> {
+    let sound = (1..=NAME_BYTES_MAX).contains(&name.len()) && name != Scope::ANY;
+    if sound && !name.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let expected = format!("a name of 1 to {NAME_BYTES_MAX} bytes other than *, without control characters");
+    let found: String = name.chars().take(80).collect();
+    Err(Problem::new("invalid", format!("{what}: expected {expected}, found {found:?}")).but(expected, found).into())
 }
 
 pub(crate) fn bad_query(name: &str, expected: &str, found: &str) -> Refused {

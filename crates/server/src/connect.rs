@@ -1,13 +1,13 @@
 //! Connections: so many at once, each of which must say what it wants in time, and all of which end when the server does.
 
 use std::io::Write;
+use std::pin::pin;
 use std::sync::Arc;
 
 use abide_protocol::Problem;
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,7 +15,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::limits::{ACCEPT_PAUSE, HEADERS_ARRIVE, Limits};
+use crate::asked::{Asked, Counted};
+use crate::limits::{ACCEPT_PAUSE, Limits, PARTING, PING, PONG};
 
 /// How connections are made into requests.
 #[derive(Clone)]
@@ -30,16 +31,15 @@ pub(crate) struct Doors {
 impl Doors {
     pub(crate) fn new(app: Router, tls: Option<TlsAcceptor>, limits: Limits, stopping: watch::Receiver<bool>) -> Self {
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_ARRIVE);
-        builder.http2().timer(TokioTimer::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_max);
+        builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
         Self { app, builder, tls, limits, stopping }
     }
 
     /// Answers whoever connects, until it is told to stop; then answers what was asked, and ends.
     pub(crate) async fn serve(mut self, listener: TcpListener) {
-        let most = self.limits.connections_max;
-        let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        let graceful = GracefulShutdown::new();
+        let most = u32::try_from(self.limits.connections_max.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+        let places = Arc::new(Semaphore::new(most as usize));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -64,22 +64,23 @@ impl Doors {
             };
             // An event must not wait for the next one.
             let _ = stream.set_nodelay(true);
-            let (doors, watcher) = (self.clone(), graceful.watcher());
+            let doors = self.clone();
             tokio::spawn(async move {
-                doors.welcome(stream, watcher).await;
+                doors.welcome(stream).await;
                 drop(place);
             });
         }
         drop(listener);
-        graceful.shutdown().await;
+        // Nobody closes it: all places are free when all connections have ended.
+        let _ = places.acquire_many(most).await;
     }
 
-    async fn welcome(self, stream: TcpStream, watcher: Watcher) {
+    async fn welcome(self, stream: TcpStream) {
         match self.tls.clone() {
-            None => self.answer(stream, watcher).await,
+            None => self.answer(stream).await,
             Some(tls) => {
                 if let Some(stream) = self.shake_hands(&tls, stream).await {
-                    self.answer(stream, watcher).await;
+                    self.answer(stream).await;
                 }
             }
         }
@@ -105,19 +106,32 @@ impl Doors {
         }
     }
 
-    async fn answer<S>(self, stream: S, watcher: Watcher)
+    /// Answers for as long as something is asked. Whoever says nothing, or never comes to the end of what it says, is
+    /// not waited for: the limits of HTTP/1 do not see a connection before its first line, nor those of HTTP/2 one at
+    /// all.
+    async fn answer<S>(mut self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let service = TowerToHyperService::new(self.app);
-        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let asked = Asked::default();
+        let service = TowerToHyperService::new(Counted::new(self.app, asked.clone()));
+        let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
         // A connection that breaks is the client's.
-        let _ = watcher.watch(connection.into_owned()).await;
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = asked.nothing_for(self.limits.head_max) => {}
+            _ = self.stopping.wait_for(|stops| *stops) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        tokio::select! {
+            _ = connection => {}
+            () = asked.nothing_for(PARTING) => {}
+        }
     }
 }
 
 /// Says that there is no room, as far as that fits into a connection that nobody reads.
-fn turn_away(stream: TcpStream, most: usize) {
+fn turn_away(stream: TcpStream, most: u32) {
     let problem = Problem::new("too_many_connections", format!("there are {most} connections already"));
     let body = serde_json::to_string(&problem).unwrap_or_default();
     let head = format!(

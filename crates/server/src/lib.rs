@@ -4,6 +4,7 @@
 //! decides nothing about runs: a request becomes a command of the kernel, and a refusal becomes a problem.
 
 mod answer;
+mod asked;
 mod audit;
 mod auth;
 mod call;

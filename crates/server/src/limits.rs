@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use abide_protocol::limits::WAIT_MS_MAX;
+
 /// What a server takes at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
     /// The largest body of a request, in bytes.
     pub body_bytes_max: usize,
-    /// The longest that a request may wait for something to happen.
+    /// The longest that a request may wait for something to happen; the protocol knows no longer waits than a minute.
     pub wait_max: Duration,
     /// The most connections at once; each stream of events holds one.
     pub connections_max: usize,
@@ -16,16 +18,19 @@ pub struct Limits {
     pub requests_per_second_max: u32,
     /// The longest that a connection may take to agree on TLS.
     pub handshake_max: Duration,
+    /// The longest that whoever connects, or asks again, may take to say what they want.
+    pub head_max: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes_max: 8 * 1024 * 1024,
-            wait_max: Duration::from_secs(60),
+            wait_max: Duration::from_millis(WAIT_MS_MAX),
             connections_max: 20_000,
             requests_per_second_max: 10_000,
             handshake_max: Duration::from_secs(10),
+            head_max: Duration::from_secs(30),
         }
     }
 }
@@ -59,8 +64,12 @@ pub(crate) const AUDIT_WAITING_MAX: usize = 1_024;
 pub(crate) const AUDIT_TOGETHER_MAX: usize = 256;
 /// How long changes that nobody waits for are gathered before they are kept.
 pub(crate) const AUDIT_LINGER: Duration = Duration::from_millis(100);
-/// How long whoever connects, or asks again, may take to say what they want.
-pub(crate) const HEADERS_ARRIVE: Duration = Duration::from_secs(30);
+/// How long a connection that asks nothing may take to end when it is told to.
+pub(crate) const PARTING: Duration = Duration::from_secs(1);
+/// How often whoever speaks HTTP/2 is asked whether they are there, and how long they may take to say so.
+pub(crate) const PING: Duration = Duration::from_secs(20);
+/// See [`PING`].
+pub(crate) const PONG: Duration = Duration::from_secs(20);
 /// How long nobody is accepted after that has failed.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The shortest and the longest password, in bytes.
@@ -75,7 +84,11 @@ pub(crate) const SESSIONS_MAX: usize = 10;
 pub(crate) const LOGIN_TRIES: f64 = 5.0;
 /// After how long it may be tried once more.
 pub(crate) const LOGIN_TRY_AGAIN: Duration = Duration::from_secs(10);
-/// Names that are remembered to have been tried; past it, no other name may be.
+/// Names that are remembered to have been tried; past it, those that were tried least are forgotten.
 pub(crate) const LOGIN_NAMES_MAX: usize = 10_000;
 /// Passwords that are looked at together: each takes 19 MiB for a moment.
 pub(crate) const LOGINS_TOGETHER: usize = 2;
+/// Logins that wait until their passwords are looked at; one more is told to come again.
+pub(crate) const LOGINS_WAITING_MAX: usize = 64;
+/// The largest body of a request of nobody who is known: a login has a name and a password.
+pub(crate) const LOGIN_BYTES_MAX: usize = 8 * 1024;

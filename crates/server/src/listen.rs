@@ -14,7 +14,7 @@ use crate::Limits;
 use crate::audit::Auditor;
 use crate::auth::Guard;
 use crate::connect::Doors;
-use crate::limits::LOGINS_TOGETHER;
+use crate::limits::{LOGINS_TOGETHER, LOGINS_WAITING_MAX};
 use crate::rate::Rates;
 use crate::serve::{Changing, Logins, Shared, router};
 use crate::session::{Transport, Tries};
@@ -99,6 +99,7 @@ impl Server {
             logins: Arc::new(Logins {
                 transport: if self.tls.is_some() { Transport::Tls } else { Transport::Plain },
                 tries: Tries::default(),
+                places: Arc::new(Semaphore::new(LOGINS_TOGETHER + LOGINS_WAITING_MAX)),
                 turns: Arc::new(Semaphore::new(LOGINS_TOGETHER)),
                 accounts: parking_lot::Mutex::default(),
             }),

@@ -1,5 +1,5 @@
-//! Places: of which namespace and queue runs are whose attempts were handed out here, for those that rest at other nodes.
-//! Neither changes as long as a run lives.
+//! Places: of which namespace and queue runs are whose attempts were handed out here, for those that rest at other
+//! nodes. Neither changes as long as a run lives.
 
 use std::collections::HashMap;
 

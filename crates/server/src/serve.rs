@@ -24,8 +24,8 @@ use crate::Limits;
 use crate::answer::{Answered, Refused, internal};
 use crate::audit::{Actor, Auditor, Told};
 use crate::auth::{Guard, Principal};
-use crate::call::{Call, bad_query};
-use crate::limits::{BODY_ARRIVES, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX};
+use crate::call::{Call, bad_query, check_name};
+use crate::limits::{BODY_ARRIVES, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX, LOGIN_BYTES_MAX};
 use crate::places::Places;
 use crate::rate::Rates;
 use crate::routes::perform;
@@ -51,6 +51,8 @@ pub(crate) type Changing = Arc<RwLock<()>>;
 pub(crate) struct Logins {
     pub(crate) transport: Transport,
     pub(crate) tries: Tries,
+    /// Those who log in, or wait until their passwords are looked at.
+    pub(crate) places: Arc<Semaphore>,
     /// Passwords that may be looked at together.
     pub(crate) turns: Arc<Semaphore>,
     /// Held by whoever looks which users or tokens there are, and writes one because of it.
@@ -158,11 +160,19 @@ async fn identify(
         return Ok(None);
     }
     let principal = shared.guard.identify(&shared.engine, headers, shared.logins.transport).await?;
-    principal.check_page(route.method, headers)?;
     if let Some(token) = &principal.token {
         shared.rates.ask(token, std::time::Instant::now())?;
     }
     Ok(Some(principal))
+}
+
+/// Whether a change is asked for by a program, or by a page of ours.
+fn check_page(shared: &Shared, route: &Route, who: Option<&Principal>, request: &Request) -> Result<(), Refused> {
+    if route.method == Method::Get {
+        return Ok(());
+    }
+    shared.guard.check_site(request.uri(), request.headers(), who)?;
+    who.map_or(Ok(()), |who| who.check_page(request.headers()))
 }
 
 async fn carry_out(
@@ -172,10 +182,14 @@ async fn carry_out(
     path: Parameters,
     request: Request,
 ) -> Answered {
+    check_page(shared, route, principal.as_ref(), &request)?;
     let (parts, body) = request.into_parts();
     let Path(path) = path.map_err(|bad| Problem::new("bad_id", format!("the path: {bad}")))?;
     if let Some(principal) = &principal {
         principal.check(route, path.get("namespace").map(String::as_str))?;
+    }
+    if let Some(namespace) = path.get("namespace") {
+        check_name("namespace", namespace)?;
     }
     let query = query(route, &parts.uri)?;
     let key = key(route, &parts.headers, shared.engine.now())?;
@@ -260,8 +274,14 @@ fn last_event(route: &Route, headers: &HeaderMap) -> Option<String> {
 
 /// The body, if it is one that the route takes.
 async fn read(shared: &Shared, route: &Route, headers: &HeaderMap, body: Body) -> Result<Bytes, Refused> {
-    let limit = shared.limits.body_bytes_max;
-    let bytes = tokio::time::timeout(BODY_ARRIVES, collect(headers, body, limit))
+    // Of nobody who is known little is read, and little more thrown away.
+    let (limit, drained) = match route.reach {
+        Reach::Open => (LOGIN_BYTES_MAX.min(shared.limits.body_bytes_max), 8 * LOGIN_BYTES_MAX),
+        Reach::Own | Reach::Namespace | Reach::Anywhere | Reach::Everywhere => {
+            (shared.limits.body_bytes_max, DRAINED_BYTES_MAX)
+        }
+    };
+    let bytes = tokio::time::timeout(BODY_ARRIVES, collect(headers, body, limit, drained))
         .await
         .map_err(|_| Problem::new("request_timeout", format!("the body took longer than {BODY_ARRIVES:?}")))??;
     if bytes.is_empty() {
@@ -285,7 +305,7 @@ async fn read(shared: &Shared, route: &Route, headers: &HeaderMap, body: Body) -
 }
 
 /// Reads a body up to a limit. What is beyond is read and thrown away for a while, so that its sender gets to read why.
-async fn collect(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<Bytes, Refused> {
+async fn collect(headers: &HeaderMap, mut body: Body, limit: usize, drained: usize) -> Result<Bytes, Refused> {
     let said = headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok()).unwrap_or(0);
     let (mut bytes, mut found) = (Vec::with_capacity(said.min(limit)), 0usize);
     while let Some(frame) = body.frame().await {
@@ -294,7 +314,7 @@ async fn collect(headers: &HeaderMap, mut body: Body, limit: usize) -> Result<By
         found += data.len();
         if found <= limit {
             bytes.extend_from_slice(&data);
-        } else if found > limit + DRAINED_BYTES_MAX {
+        } else if found > limit + drained {
             break;
         }
     }

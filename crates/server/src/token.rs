@@ -59,8 +59,8 @@ fn drawn() -> String {
     format!("{:032x}", Entropy::System.next())
 }
 
-/// Makes the token of a request. Made again, it is the same token, whatever is asked then, with another secret: the first is
-/// kept nowhere.
+/// Makes the token of a request. Made again, it is the same token, whatever is asked then, with another secret: the
+/// first is kept nowhere.
 pub(crate) fn mint_for(
     request: RequestId,
     known: &[StoredToken],

@@ -4,9 +4,13 @@
 
 mod desk;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use abide::Engine;
 use abide_protocol::{Reach, Route, Scope, routes};
-use abide_server::{ServeError, Server};
+use abide_server::{Limits, ServeError, Server};
 use desk::{BODY_BYTES_MAX, Caller, Desk, Heard};
 use serde_json::json;
 
@@ -234,4 +238,110 @@ async fn without_login_only_this_machine_is_answered() {
     let local = nobody.send(reqwest::Method::GET, "/v1/tokens", &[("host", "localhost:1")], None).await;
     assert_eq!(local.status, 200);
     desk.close().await;
+}
+
+/// Names that no run could have are refused everywhere, before anything is written under them.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_are_none_are_refused() {
+    let desk = Desk::open("memory:").await;
+    let admin = desk.admin(&["*"]);
+    for namespace in ["*", "a%0Ab", "%7F"] {
+        let started = admin.post(&format!("/v1/namespaces/{namespace}/runs"), json!({"workflow": "wait"})).await;
+        assert_eq!((started.status, started.problem()), (422, "invalid".into()), "{namespace}");
+        let listed = admin.get(&format!("/v1/namespaces/{namespace}/runs")).await;
+        assert_eq!(listed.problem(), "invalid", "{namespace}");
+        let paused = admin
+            .send(reqwest::Method::POST, &format!("/v1/namespaces/{namespace}/queues/mail/pause"), &[], None)
+            .await;
+        assert_eq!(paused.problem(), "invalid", "{namespace}");
+    }
+    for queue in ["a%0Ab", "%00"] {
+        let path = format!("/v1/namespaces/shop/queues/{queue}");
+        assert_eq!(admin.send(reqwest::Method::POST, &format!("{path}/pause"), &[], None).await.problem(), "invalid");
+        assert_eq!(admin.put(&format!("{path}/limits"), json!({"at_most": 1})).await.problem(), "invalid");
+    }
+    let token = desk.token(&[Scope::Admin], &["*"]);
+    let nowhere = desk::client(&[]).get(desk.url("/v1/namespaces//runs")).bearer_auth(token).send().await.unwrap();
+    assert!([404, 422].contains(&nowhere.status().as_u16()), "{nowhere:?}");
+    assert_eq!(admin.get("/v1/audit?before=zzz").await.problem(), "bad_query");
+    let late = admin.get("/v1/namespaces/shop/runs/run_0193f2c4a1b2000000000000000000aa/result?wait_ms=60001").await;
+    assert_eq!((late.problem(), &late.json()["expected"]), ("bad_query".into(), &json!("a number from 0 to 60000")));
+    desk.close().await;
+}
+
+/// AB-16: without login a page of somebody else must not change anything by way of a browser at this machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_site_changes_nothing_without_login() {
+    let engine = desk::workflows(Engine::open("memory:")).start().await.unwrap();
+    let desk = Desk::over(engine, Server::without_login).await;
+    let (nobody, runs) = (desk.nobody(), "/v1/namespaces/shop/runs");
+    let here = desk.server.address().to_string();
+    let own = format!("http://{here}");
+    let ask = async |name: &str, value: &str| {
+        let headers = [("content-type", "application/json"), (name, value)];
+        nobody.send(reqwest::Method::POST, runs, &headers, Some(json!({"workflow": "wait"}).to_string())).await
+    };
+    let foreign = [
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+        ("origin", "https://evil.example"),
+        ("origin", "http://127.0.0.1:1"),
+        ("origin", "null"),
+    ];
+    for (name, value) in foreign {
+        let heard = ask(name, value).await;
+        assert_eq!((heard.status, heard.problem()), (403, "cross_site".into()), "{name}: {value}");
+    }
+    assert_eq!(nobody.get(runs).await.good()["runs"], json!([]));
+    for (name, value) in [("sec-fetch-site", "same-origin"), ("sec-fetch-site", "none"), ("origin", &own)] {
+        assert_eq!(ask(name, value).await.status, 201, "{name}: {value}");
+    }
+    let led = nobody.send(reqwest::Method::GET, runs, &[("sec-fetch-site", "cross-site")], None).await;
+    assert_eq!(led.status, 200, "what only looks may come from anywhere");
+    desk.close().await;
+}
+
+/// Whoever says nothing, or never comes to the end of it, is not waited for, in whichever version of HTTP; whoever
+/// waits for an answer is.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_says_nothing_is_not_waited_for() {
+    let engine = desk::workflows(Engine::open("memory:")).start().await.unwrap();
+    let mut limits = Limits::default();
+    limits.head_max = Duration::from_millis(200);
+    let desk = Desk::within(engine, limits, |server| server).await;
+    let settings = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u{4}\0\0\0\0\0";
+    // A head of one field that goes on in a frame which never comes.
+    let unended = format!("{settings}\0\0\u{1}\u{1}\0\0\0\0\u{1}\u{2}");
+    let beginnings = ["", "PRI * HT", "GET / HTTP/1.1\r\nhost: ", settings, unended.as_str()];
+    for beginning in beginnings {
+        let mut stream = TcpStream::connect(desk.server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(beginning.as_bytes()).unwrap();
+        // It ends, or is cut off; the time of the read is not up.
+        let ended = stream.read_to_end(&mut Vec::new());
+        let cut = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(ended.as_ref().is_ok() || ended.as_ref().is_err_and(cut), "{beginning:?} {ended:?}");
+    }
+    let ada = desk.admin(&["shop"]);
+    let started = ada.post("/v1/namespaces/shop/runs", json!({"workflow": "wait"})).await.good();
+    let path = format!("/v1/namespaces/shop/runs/{}", started["run"].as_str().unwrap());
+    assert_eq!(ada.get(&format!("{path}/result?wait_ms=1000")).await.good()["ended"], false);
+    assert_eq!(ada.get(&format!("{path}/events?for_ms=1000")).await.status, 200);
+    desk.close().await;
+}
+
+/// A server that stops answers what was asked, and does not wait for what was asked in half.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_head_does_not_hold_up_the_end() {
+    for beginning in ["", "PRI * HT", "GET / HTTP/1.1\r\nhost: "] {
+        let desk = Desk::open("memory:").await;
+        let mut stream = TcpStream::connect(desk.server.address()).unwrap();
+        stream.write_all(beginning.as_bytes()).unwrap();
+        // By then the server has accepted it, as it does one after the other.
+        assert_eq!(desk.nobody().get("/healthz").await.status, 200);
+        let Desk { engine, server, .. } = desk;
+        let stopped = tokio::time::timeout(Duration::from_secs(10), server.stop(Duration::from_secs(60)));
+        assert!(stopped.await.is_ok(), "{beginning:?}");
+        engine.stop(Duration::from_secs(5)).await;
+    }
 }

@@ -304,8 +304,8 @@ async fn progress_is_shown_followed_and_told_to_the_next_attempt() {
     desk.close().await;
 }
 
-/// AB-16: a run that is not in memory is of its namespace all the same: what is reported for it from another one changes
-/// nothing, whether the secret is right or not.
+/// AB-16: a run that is not in memory is of its namespace all the same: what is reported for it from another one
+/// changes nothing, whether the secret is right or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_at_rest_is_of_its_namespace() {
     let folder = tempfile::tempdir().unwrap();

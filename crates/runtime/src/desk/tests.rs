@@ -27,7 +27,8 @@ fn sit(desk: &mut Desk, now: u64, workflow: &str) -> Result<u64, Refusal> {
     desk.sit(Timestamp(now as i64), &offer(workflow), reply).map(|(seat, _)| seat)
 }
 
-/// AB-16: what anybody may make known is bounded, and those who are known still find a seat, as do those of other namespaces.
+/// AB-16: what anybody may make known is bounded, and those who are known still find a seat, as do those of other
+/// namespaces.
 #[test]
 fn there_is_room_for_so_many_kinds() {
     let mut desk = Desk::new(2);
@@ -41,6 +42,19 @@ fn there_is_room_for_so_many_kinds() {
     assert!(matches!(sit(&mut desk, 0, "one more"), Err(Refusal::Busy { .. })));
     assert!(sit(&mut desk, 0, "workflow 0").is_ok());
     assert!(other(&mut desk, "one more").is_ok(), "a flood in one namespace is not held against another");
+}
+
+/// AB-16: those of one namespace who wait leave room for those of another.
+#[test]
+fn there_is_room_for_so_many_who_wait() {
+    let mut desk = Desk::new(0);
+    for _ in 0..SEATS_MAX {
+        assert!(sit(&mut desk, 0, "mail").is_ok());
+    }
+    assert!(matches!(sit(&mut desk, 0, "mail"), Err(Refusal::Busy { .. })));
+    let (reply, _) = oneshot::channel();
+    let other = Offer { namespace: Some("bank".into()), ..offer("mail") };
+    assert!(desk.sit(Timestamp(0), &other, reply).is_ok());
 }
 
 /// D25: a worker that says something is here, also while it asks for nothing; one that does not is forgotten.

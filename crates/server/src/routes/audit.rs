@@ -5,12 +5,15 @@ use abide_protocol::limits::{CLAIMS_MAX, ENTRIES_MAX, JSON_DEPTH_MAX, PAGE, PAGE
 use abide_protocol::{Audit, Bounds, Change};
 
 use crate::answer::{Answered, internal, json};
-use crate::audit::KIND;
-use crate::call::Call;
+use crate::audit::{KIND, is_name};
+use crate::call::{Call, bad_query};
 
 pub(crate) async fn list(call: Call) -> Answered {
     let most = call.number("limit").unwrap_or(PAGE) as usize;
     let before = call.asked("before").map(str::to_owned);
+    if let Some(wrong) = before.as_deref().filter(|before| !is_name(before)) {
+        return Err(bad_query("before", "the id of a change", wrong));
+    }
     // One more than is shown says whether there is another page.
     let kept = call.blocking(move |engine| engine.kept(KIND, before.as_deref(), most + 1)).await??;
     let more = kept.len() > most;

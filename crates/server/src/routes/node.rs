@@ -76,7 +76,7 @@ pub(crate) fn health() -> Answered {
 }
 
 pub(crate) fn ready(call: &Call) -> Answered {
-    if call.engine.is_open() && !*call.stopping.borrow() {
+    if call.engine.is_ready() && !*call.stopping.borrow() {
         return json(&Ready { status: "ready".into() });
     }
     Err(Problem::new("closed", "the server stops, or its store cannot be used").into())

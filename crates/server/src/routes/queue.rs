@@ -6,7 +6,7 @@ use abide_protocol::{Instant, Problem, Queue, QueueHeld, QueueLimits, QueueRate,
 use abide_runtime::{QueueRule, SeenQueue};
 
 use crate::answer::{Answered, Refused, json};
-use crate::call::Call;
+use crate::call::{Call, check_name};
 
 pub(crate) async fn list(call: Call) -> Answered {
     let namespace = call.namespace();
@@ -53,6 +53,9 @@ async fn change(call: &Call, change: impl FnOnce(&mut QueueRule) + Send + 'stati
 
 fn named(call: &Call) -> Result<Str, Refused> {
     let queue = call.word("queue");
+    if queue.chars().any(char::is_control) {
+        check_name("queue", queue)?;
+    }
     if queue.len() > NAME_BYTES_MAX || queue == Scope::ANY {
         let found: String = queue.chars().take(80).collect();
         let expected = format!("a name of 1 to {NAME_BYTES_MAX} bytes other than *");

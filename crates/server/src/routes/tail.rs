@@ -57,8 +57,8 @@ impl Stream {
         }
     }
 
-    /// What is said, unless whoever listens may not any more. To know that takes no more than a look at what is remembered of
-    /// their token, so that it is asked each time.
+    /// What is said, unless whoever listens may not any more. To know that takes no more than a look at what is
+    /// remembered of their token, so that it is asked each time.
     async fn may_hear(&self, piece: impl Into<Bytes>) -> Option<Bytes> {
         self.call.still_known().await.is_ok().then(|| piece.into())
     }
@@ -173,8 +173,11 @@ impl RunTail {
             }
         }
         // Without an id: a reader goes on behind rows, and is told again what is kept of the rest.
+        let mut trimmed = run.progress.as_ref().map(|progress| progress.trimmed).filter(|last| *last > self.said);
         for said in run.progress.iter().flat_map(|progress| progress.after(self.said)) {
-            event(&mut text, None, "progress", &Progress::from(said))?;
+            // What is not kept any more is missing before the first that is.
+            let progress = Progress { trimmed: trimmed.take(), ..Progress::from(said) };
+            event(&mut text, None, "progress", &progress)?;
         }
         self.said = self.said.max(run.progress.as_ref().map_or(0, |progress| progress.last()));
         if run.end.is_some() && run.rev.0 <= self.told {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_kernel::limits::{DELAY_MS_MAX, LEASE_MS_MIN, NAME_BYTES_MAX};
+use abide_kernel::limits::{DELAY_MS_MAX, LEASE_MS_MIN};
 use abide_kernel::shard::{Answer, Command, Dispatch};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::claim::Definition;
@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use super::start::spec;
 use crate::answer::{Answered, Refused, json, unexpected};
-use crate::call::{Call, in_time};
+use crate::call::{Call, check_name, in_time};
 
 /// Attempts are handed out together up to so many bytes, and at least one.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -153,7 +153,7 @@ fn offer(call: &Call, asked: &ClaimWork, waits: bool) -> Result<Offer, Refused> 
     };
     bounded("queues", asked.queues.len())?;
     bounded("workflows", asked.workflows.len())?;
-    named("worker", &asked.worker)?;
+    check_name("worker", &asked.worker)?;
     if asked.most == 0 || asked.most > CLAIMS_MAX {
         return Err(invalid("most", &format!("a number from 1 to {CLAIMS_MAX}"), &asked.most.to_string()));
     }
@@ -162,7 +162,7 @@ fn offer(call: &Call, asked: &ClaimWork, waits: bool) -> Result<Offer, Refused> 
         return Err(invalid("lease_ms", &expected, &asked.lease_ms.to_string()));
     }
     for queue in &asked.queues {
-        named("queues", queue)?;
+        check_name("queues", queue)?;
         call.principal.allows(&Scope::Worker(queue.clone()))?;
     }
     let token = TokenHash(hex(&asked.token_hash, 32, "token_hash")?);
@@ -177,15 +177,9 @@ fn offer(call: &Call, asked: &ClaimWork, waits: bool) -> Result<Offer, Refused> 
     })
 }
 
-fn named(what: &str, name: &str) -> Result<(), Refused> {
-    let sound = (1..=NAME_BYTES_MAX).contains(&name.len()) && name != Scope::ANY;
-    let expected = || format!("a name of 1 to {NAME_BYTES_MAX} bytes other than *");
-    if sound { Ok(()) } else { Err(invalid(what, &expected(), name)) }
-}
-
 fn definition(offered: &Offered) -> Result<Definition, Refused> {
-    named("workflow", &offered.workflow)?;
-    named("first_step", &offered.first_step)?;
+    check_name("workflow", &offered.workflow)?;
+    check_name("first_step", &offered.first_step)?;
     Ok(Definition {
         workflow: offered.workflow.as_str().into(),
         version: offered.version,
@@ -200,8 +194,8 @@ fn hex(text: &str, digits: usize, what: &str) -> Result<u128, Refused> {
     number.ok_or_else(|| invalid(what, &format!("{digits} hexadecimal digits"), text))
 }
 
-/// Whether a run is of this namespace, and of a queue that whoever asks may serve. A command that is sent leaves a trace,
-/// so that it is looked at before: in memory, where what is claimed here is, or wherever the run rests.
+/// Whether a run is of this namespace, and of a queue that whoever asks may serve. A command that is sent leaves a
+/// trace, so that it is looked at before: in memory, where what is claimed here is, or wherever the run rests.
 async fn belongs(call: &Call, run: RunId) -> Result<(), Refused> {
     let known = call.engine.place(run).or_else(|| call.places.find(run));
     let queue = match known {

@@ -1,0 +1,108 @@
+//! What is asked on a connection: so many requests are being answered, or it is quiet.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Response;
+use http_body_util::BodyExt;
+use tokio::sync::watch;
+use tower_service::Service;
+
+/// How many requests of one connection are being answered.
+#[derive(Clone, Default)]
+pub(crate) struct Asked(Arc<watch::Sender<usize>>);
+
+/// A request that is being answered.
+struct Answering(Asked);
+
+impl Asked {
+    fn begin(&self) -> Answering {
+        self.0.send_modify(|now| *now += 1);
+        Answering(self.clone())
+    }
+
+    /// Waits until nothing was asked, and nothing answered, for so long.
+    pub(crate) async fn nothing_for(&self, limit: Duration) {
+        let mut asked = self.0.subscribe();
+        loop {
+            // This holds the other end, so that neither wait can fail.
+            let _ = asked.wait_for(|now| *now == 0).await;
+            if tokio::time::timeout(limit, asked.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|now| *now -= 1);
+    }
+}
+
+/// The routes, for one connection: each request counts until the last piece of its answer is sent.
+#[derive(Clone)]
+pub(crate) struct Counted {
+    app: Router,
+    asked: Asked,
+}
+
+impl Counted {
+    pub(crate) fn new(app: Router, asked: Asked) -> Self {
+        Self { app, asked }
+    }
+}
+
+impl<R> Service<R> for Counted
+where
+    Router: Service<R, Response = Response<Body>>,
+    <Router as Service<R>>::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = <Router as Service<R>>::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.app.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let (counted, answer) = (self.asked.begin(), self.app.call(request));
+        Box::pin(async move {
+            let held = |body: Body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _held = &counted;
+                    frame
+                }))
+            };
+            Ok(answer.await?.map(held))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    /// A connection is quiet when nothing is asked for the whole time; whatever lasts is no quiet.
+    #[tokio::test(start_paused = true)]
+    async fn quiet_is_counted_from_the_last_answer() {
+        let (asked, began) = (Asked::default(), tokio::time::Instant::now());
+        let busy = async {
+            tokio::time::sleep(LIMIT / 2).await;
+            drop(asked.begin());
+            tokio::time::sleep(LIMIT / 2).await;
+            let long = asked.begin();
+            tokio::time::sleep(LIMIT * 10).await;
+            drop(long);
+        };
+        tokio::join!(asked.nothing_for(LIMIT), busy);
+        assert_eq!(began.elapsed(), LIMIT * 12);
+    }
+}
