@@ -1,5 +1,5 @@
-//! What a server is sent, and how it is believed: a folder's file gets at no secret of the user, and has nobody believed in
-//! place of a server that the user names.
+//! What a server is sent, and how it is believed: a folder's file gets at no secret of the user, and has nobody
+//! believed in place of a server that the user names.
 
 use std::path::PathBuf;
 
@@ -81,15 +81,15 @@ fn token(layers: &[Layer], target: usize, profile: usize) -> Result<Option<(Said
     Ok(None)
 }
 
-/// Whose certificates are believed of a server. That of a profile counts for the profile's own server: else the file of a folder
-/// could have somebody else believed in place of a server that the user names.
+/// Whose certificates are believed of a server. That of a profile counts for the profile's own server: else the file
+/// of a folder could have somebody else believed in place of a server that the user names.
 fn authority(layers: &[Layer], target: usize, profile: usize) -> Option<Said> {
     let heard = layers.iter().enumerate().filter(|(index, _)| *index != profile || target == profile);
     heard.into_iter().find_map(|(_, layer)| layer.get("ca_file")).cloned()
 }
 
-/// A token of the environment is for a server that the user named. Of a folder's file only this machine is believed: the file
-/// may be a stranger's, and its server too.
+/// A token of the environment is for a server that the user named. Of a folder's file only this machine is believed:
+/// the file may be a stranger's, and its server too.
 fn withheld((said, secret): (Said, Secret), url: &Said, env: Environment<'_>) -> (Said, Secret) {
     if !["ABIDE_TOKEN", "ABIDE_TOKEN_FILE"].contains(&&*said.from) || is_loopback(&url.value) {
         return (said, secret);

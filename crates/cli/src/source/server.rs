@@ -83,7 +83,8 @@ impl Server {
         self.change(self.http.ask(ask))
     }
 
-    /// Sends what may not be sent twice: the answer to a second would not be the answer to the first. Whether it was there.
+    /// Sends what may not be sent twice: the answer to a second would not be the answer to the first. Whether it was
+    /// there.
     fn once(&self, ask: &Ask<'_>) -> Result<bool, Failure> {
         match self.runtime.block_on(self.http.once::<()>(ask)) {
             Ok(()) => Ok(true),
