@@ -170,7 +170,9 @@ fn check_namespace(said: &Said) -> Result<(), Failure> {
     let mut spec = StartSpec::new("any", Payload::null());
     spec.namespace = said.value.as_str().into();
     if let Err(refusal) = spec.validate() {
-        return Err(Failure::usage(refusal.code(), format!("{}: {refusal}", said.from)));
+        let text = refusal.to_string();
+        let found = text.strip_prefix("namespace: ").unwrap_or(&text);
+        return Err(Failure::usage(refusal.code(), format!("{}: {found}", said.from)));
     }
     if [".", ".."].contains(&&*said.value) {
         let what = format!("{}: expected the name of a namespace, found {:?}", said.from, said.value);
