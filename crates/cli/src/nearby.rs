@@ -51,8 +51,8 @@ impl Nearby {
         let beside = folder.join(FOLDER);
         std::fs::create_dir_all(&beside)?;
         let note = Self { url: url.into(), store: store.into(), pid: std::process::id() };
-        // Whoever reads meanwhile finds the old note or this one. The name is new each time: the folder may have a link of any
-        // name that could be known before, and what it leads to would be overwritten.
+        // Whoever reads meanwhile finds the old note or this one. The name is new each time: the folder may have a
+        // link of any name that could be known before, and what it leads to would be overwritten.
         let all = Permissions::from_mode(0o644);
         let mut fresh = tempfile::Builder::new().prefix("dev.").permissions(all).tempfile_in(&beside)?;
         fresh.write_all(serde_json::to_string(&note)?.as_bytes())?;

@@ -25,8 +25,9 @@ pub(crate) struct Flags {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// A file with the authority that signed the certificate of an https:// server, in PEM, or with the certificate itself if
-    /// nobody else signed it; else ABIDE_CA_FILE or the profile. The authorities of the machine are believed anyway
+    /// A file with the authority that signed the certificate of an https:// server, in PEM, or with the certificate
+    /// itself if nobody else signed it; else ABIDE_CA_FILE or the profile. The authorities of the machine are
+    /// believed anyway
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
 

@@ -1,6 +1,8 @@
 //! The owner of a store, for a moment: an engine that executes nothing. A file is owned as a whole; of a database it is a
 //! guest among the nodes that share it, and serves only what nobody else would.
 
+use std::error::Error;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
@@ -123,7 +125,12 @@ impl At {
 fn open_file(path: &Path, durability: Durability) -> Result<SqliteStore, Failure> {
     SqliteStore::open(path, durability, 1, &name()).map_err(|fault| {
         let held = SqliteStore::holder(path).is_some();
+        let cause = fault.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+        let closed = cause.is_some_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied);
         let mut failure = Failure::from(fault);
+        if closed {
+            failure.hint = Some("have this user write there, or name another store: --store sqlite:PATH".into());
+        }
         if held {
             failure.code = "store_in_use".into();
             let hint = "reading verbs work beside it: abide run list, show, history, explain; if it is a server, ask it: --url";

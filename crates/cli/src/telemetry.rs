@@ -44,7 +44,8 @@ pub(crate) enum LogFormat {
 const LEVEL: &str = "warn";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Levels as they are given. A word alone is a level: it would be taken for the name of a part, of which everything is logged.
+/// Levels as they are given. A word alone is a level: it would be taken for the name of a part, of which everything
+/// is logged.
 fn levels(text: &str) -> Result<Targets, Failure> {
     let alone = text.split(',').map(str::trim).filter(|word| !word.is_empty() && !word.contains('='));
     let strange = alone.into_iter().find(|word| !LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word)));

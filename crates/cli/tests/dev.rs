@@ -77,17 +77,26 @@ fn a_folder_that_may_not_be_written_to_is_named() {
     use std::os::unix::process::CommandExt;
     let shop = Shop::new();
     std::fs::set_permissions(shop.dir(), PermissionsExt::from_mode(0o555)).expect("it is ours");
-    let mut command = shop.command();
-    // Nothing is closed to root.
-    if std::fs::metadata(shop.dir()).expect("it is there").uid() == 0 {
-        command.uid(65_534).gid(65_534);
-    }
-    let output = command.args(["dev", "--listen", "127.0.0.1:0"]).output().expect("the binary runs");
-    let said = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let begun = || {
+        let mut command = shop.command();
+        // Nothing is closed to root.
+        if std::fs::metadata(shop.dir()).expect("it is there").uid() == 0 {
+            command.uid(65_534).gid(65_534);
+        }
+        let output = command.args(["dev", "--listen", "127.0.0.1:0"]).output().expect("the binary runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        said
+    };
+    let said = begun();
     assert!(said.contains(".abide cannot be made") && said.contains(shop.dir().to_str().expect("text")), "{said}");
     assert!(said.contains("--ephemeral") && said.contains("code: unwritable"), "{said}");
     std::fs::set_permissions(shop.dir(), PermissionsExt::from_mode(0o755)).expect("it is ours");
+    std::fs::create_dir(shop.dir().join(".abide")).expect("it is made");
+    std::fs::set_permissions(shop.dir().join(".abide"), PermissionsExt::from_mode(0o555)).expect("it is ours");
+    let said = begun();
+    assert!(said.contains(".abide/abide.db.lock") && said.contains("--store sqlite:PATH"), "{said}");
+    std::fs::set_permissions(shop.dir().join(".abide"), PermissionsExt::from_mode(0o755)).expect("it is ours");
 }
 
 /// A folder that somebody else made has links of names that are known before; what they lead to stays as it is.

@@ -48,8 +48,8 @@ async fn a_hangup_reads_the_certificate_again() {
     assert!(answers(&served.url, &second).await && !answers(&served.url, &first).await);
 }
 
-/// Every verb believes the authority that it is told of, or the certificate itself, whatever that says of itself; and whoever
-/// is not believed is told what to do.
+/// Every verb believes the authority that it is told of, or the certificate itself, whatever that says of itself; and
+/// whoever is not believed is told what to do.
 #[test]
 fn an_authority_is_named() {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};

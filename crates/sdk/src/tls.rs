@@ -31,8 +31,8 @@ pub(crate) fn config(url: &str, trusted: &[Vec<u8>]) -> Result<ClientConfig, Str
     }
 }
 
-/// Believes what authorities vouch for, and a certificate that was named itself. One that somebody signed for themselves most often
-/// says that it is an authority, and rustls believes no server that shows such a one.
+/// Believes what authorities vouch for, and a certificate that was named itself. One that somebody signed for
+/// themselves most often says that it is an authority, and rustls believes no server that shows such a one.
 #[derive(Debug)]
 struct Believing {
     verifier: Verifier,
@@ -82,7 +82,8 @@ impl ServerCertVerifier for Believing {
     }
 }
 
-/// Whether the one thing against a server's certificate is that it says it is an authority. rustls has no word of its own for it.
+/// Whether the one thing against a server's certificate is that it says it is an authority. rustls has no word of its
+/// own for it.
 fn is_of_authority(error: &Error) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(other)) = error else { return false };
     format!("{other:?}").contains("CaUsedAsEndEntity")

@@ -111,7 +111,8 @@ impl File {
         Ok(Profile { name: name.into(), file: self.shown.clone(), whose: self.whose, values })
     }
 
-    /// A path that stays in the file's folder: whoever made the folder must not have another file sent to a server of theirs.
+    /// A path that stays in the file's folder: whoever made the folder must not have another file sent to a server of
+    /// theirs.
     fn inside(&self, name: &str, text: &str, env: Environment<'_>) -> Result<String, Failure> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let path = folder.join(text);

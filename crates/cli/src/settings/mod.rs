@@ -1,19 +1,24 @@
 //! What holds for a verb, and who said so: options go before the environment, that before files, and those before defaults.
 //! A profile that is named on the command line counts as an option.
 
+mod again;
 mod file;
+mod trust;
+mod url;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use abide_kernel::{Payload, StartSpec};
 use clap::ValueEnum;
 
 use crate::failure::Failure;
 use crate::nearby::{self, Nearby};
-use crate::options::{Asked, Colour, Flags, Format, Globals, STORE, Secret, TimeStyle, Withheld};
-use file::{Profile, Whose};
+use crate::options::{Colour, Flags, Format, Globals, STORE, TimeStyle};
+use again::asks;
+use file::{File, Profile, Whose};
+use trust::Trust;
+use url::{check_url, shown_url};
 
 /// What is decided here.
 pub(crate) const KEYS: [&str; 8] = ["store", "url", "namespace", "token_file", "ca_file", "output", "time", "color"];
@@ -78,14 +83,13 @@ impl Settings {
         layers.push(of_others(env));
         layers.push(of_kept(folder));
         let (target, layer) = target(&layers)?;
-        let mut token = if layer == named { None } else { token(&layers, layer, at)? };
+        let mut trust = if layer == named { Trust::default() } else { Trust::of(&layers, layer, at)? };
         if let (Some(profile), Some(Target::Server(url))) = (&profile, &target)
             && layer == at
             && profile.whose == Whose::Folder
         {
-            token = token.map(|token| withheld(token, url, env));
+            trust = trust.withheld(url, env);
         }
-        let authority = if layer == named { None } else { authority(&layers, layer, at) };
         let first = |key: &str| layers.iter().find_map(|layer| layer.get(key)).cloned();
         first("namespace").as_ref().map(check_namespace).transpose()?;
         let globals = Globals {
@@ -98,14 +102,7 @@ impl Settings {
             server: match &target {
                 Some(Target::Server(said)) => {
                     check_url(said)?;
-                    Some(Asked {
-                        url: said.value.clone(),
-                        from: said.from.clone(),
-                        token: token.as_ref().map(|(_, secret)| secret.clone()),
-                        token_from: token.as_ref().map(|(said, _)| said.from.clone()),
-                        passed_over: layers[at].get("token_file").filter(|_| layer != at).map(|said| said.from.clone()),
-                        ca_file: authority.as_ref().map(|said| PathBuf::from(&said.value)),
-                    })
+                    Some(trust.asked(said))
                 }
                 _ => None,
             },
@@ -117,14 +114,7 @@ impl Settings {
         };
         let mut shown = vec![show_target(target.as_ref())];
         if globals.server.is_some() {
-            let (value, from) = token.map_or((None, String::new()), |(said, secret)| match secret {
-                Secret::Text(_) => (Some("set".to_owned()), said.from),
-                Secret::File(path) => (Some(format!("in {}", path.display())), said.from),
-                Secret::Withheld(_) => (Some("withheld".to_owned()), said.from),
-            });
-            shown.push(Shown { key: "token", value, from });
-            let (value, from) = authority.map_or((None, String::new()), |said| (Some(said.value), said.from));
-            shown.push(Shown { key: "ca_file", value, from });
+            shown.extend(trust.shown());
         }
         let usual = [("namespace", None), ("output", Some("text")), ("time", None), ("color", Some("auto"))];
         for (key, default) in usual {
@@ -136,19 +126,21 @@ impl Settings {
         }
         let (name, from) = profile.map_or((None, String::new()), |profile| (Some(profile.name), profile.file));
         shown.push(Shown { key: "profile", value: name, from });
-        let mut remarks = Vec::new();
-        for file in files {
-            let from = match &file.unreadable {
-                Some(why) => {
-                    remarks.push(format!("{} is passed over, it cannot be read: {why}", file.shown));
-                    format!("{}, unreadable: {why}", file.from)
-                }
-                None => file.from.into(),
-            };
-            shown.push(Shown { key: "file", value: Some(file.shown), from });
-        }
-        Ok(Self { globals, shown, remarks })
+        shown.extend(files.iter().map(show_file));
+        Ok(Self { globals, shown, remarks: files.iter().filter_map(passed_over).collect() })
     }
+}
+
+fn show_file(file: &File) -> Shown {
+    let from = match &file.unreadable {
+        Some(why) => format!("{}, unreadable: {why}", file.from),
+        None => file.from.into(),
+    };
+    Shown { key: "file", value: Some(file.shown.clone()), from }
+}
+
+fn passed_over(file: &File) -> Option<String> {
+    file.unreadable.as_ref().map(|why| format!("{} is passed over, it cannot be read: {why}", file.shown))
 }
 
 /// Who is asked.
@@ -173,90 +165,20 @@ fn target(layers: &[Layer]) -> Result<(Option<Target>, usize), Failure> {
     Ok((None, layers.len()))
 }
 
-/// The token for a server. That of a profile is for the profile's own server: nobody else is sent it.
-fn token(layers: &[Layer], target: usize, profile: usize) -> Result<Option<(Said, Secret)>, Failure> {
-    for (index, layer) in layers.iter().enumerate() {
-        if index == profile && target != profile {
-            continue;
-        }
-        match (layer.get("token"), layer.get("token_file")) {
-            (Some(token), Some(file)) => {
-                let what = format!("{} and {} both give a token: which is meant?", token.from, file.from);
-                return Err(Failure::usage("two_tokens", what).hint("give one of the two"));
-            }
-            (Some(token), None) => return Ok(Some((token.clone(), Secret::Text(token.value.clone())))),
-            (None, Some(file)) => return Ok(Some((file.clone(), Secret::File(PathBuf::from(&file.value))))),
-            (None, None) => {}
-        }
-    }
-    Ok(None)
-}
-
-/// Whose certificates are believed of a server. That of a profile counts for the profile's own server: else the file of a folder
-/// could have somebody else believed in place of a server that the user names.
-fn authority(layers: &[Layer], target: usize, profile: usize) -> Option<Said> {
-    let heard = layers.iter().enumerate().filter(|(index, _)| *index != profile || target == profile);
-    heard.into_iter().find_map(|(_, layer)| layer.get("ca_file")).cloned()
-}
-
-/// A token of the environment is for a server that the user named. Of a folder's file only this machine is believed: the file
-/// may be a stranger's, and its server too.
-fn withheld((said, secret): (Said, Secret), url: &Said, env: Environment<'_>) -> (Said, Secret) {
-    if !["ABIDE_TOKEN", "ABIDE_TOKEN_FILE"].contains(&&*said.from) || is_loopback(&url.value) {
-        return (said, secret);
-    }
-    let own = file::of_user(env).map_or("your own config.toml".into(), |path| path.display().to_string());
-    let why = Withheld {
-        what: format!("{} is not sent to {}, which only {} names", said.from, shown_url(url), url.from),
-        hint: format!("if that is your server, name it with --url or ABIDE_URL, or put the profile into {own}"),
-    };
-    (said, Secret::Withheld(why))
-}
-
-/// Whether a URL is one of this machine. What is not plainly so is not.
-fn is_loopback(url: &str) -> bool {
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).unwrap_or_default();
-    let rest = rest.trim_end_matches('/');
-    let (host, port) = match rest.rsplit_once(':') {
-        Some((host, port)) if !rest.ends_with(']') => (host, port),
-        _ => (rest, ""),
-    };
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let known = host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    known && port.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn check_url(said: &Said) -> Result<(), Failure> {
-    let host = said.value.strip_prefix("http://").or_else(|| said.value.strip_prefix("https://"));
-    let host = host.map(|host| host.trim_end_matches('/')).unwrap_or_default();
-    let strange = |sign: char| sign.is_control() || matches!(sign, '/' | '?' | '#' | '@' | ' ');
-    if host.is_empty() || host.contains(strange) {
-        let what =
-            format!("{}: expected http://host:port or https://host:port, found {:?}", said.from, shown_url(said));
-        return Err(Failure::usage("bad_url", what).hint("the token goes into ABIDE_TOKEN or a file, not into the URL"));
-    }
-    Ok(())
-}
-
 /// A namespace is a name, and a part of paths: there, `.` and `..` would mean another one.
 fn check_namespace(said: &Said) -> Result<(), Failure> {
     let mut spec = StartSpec::new("any", Payload::null());
     spec.namespace = said.value.as_str().into();
     if let Err(refusal) = spec.validate() {
-        return Err(Failure::usage(refusal.code(), format!("{}: {refusal}", said.from)));
+        let text = refusal.to_string();
+        let found = text.strip_prefix("namespace: ").unwrap_or(&text);
+        return Err(Failure::usage(refusal.code(), format!("{}: {found}", said.from)));
     }
     if [".", ".."].contains(&&*said.value) {
         let what = format!("{}: expected the name of a namespace, found {:?}", said.from, said.value);
         return Err(Failure::usage("invalid", what).hint("paths give . and .. a meaning of their own"));
     }
     Ok(())
-}
-
-/// A URL without who logs in by it.
-fn shown_url(said: &Said) -> String {
-    let (scheme, rest) = said.value.split_once("://").unwrap_or(("", &said.value));
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-    if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") }
 }
 
 fn show_target(target: Option<&Target>) -> Shown {
@@ -301,43 +223,6 @@ fn of_flags(flags: &Flags) -> Layer {
     layer.say("time", flags.time.and_then(|style: TimeStyle| name(style.to_possible_value())), "--time");
     layer.say("color", flags.color.and_then(|colour| name(colour.to_possible_value())), "--color");
     layer
-}
-
-/// The options that say whom to ask, as a shell takes them. A password is not repeated.
-fn asks(flags: &Flags) -> String {
-    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-    let given = [
-        ("--store", flags.store.as_deref().and_then(without_password)),
-        ("--url", flags.url.clone()),
-        ("--token-file", path(&flags.token_file)),
-        ("--ca-file", path(&flags.ca_file)),
-        ("--profile", flags.profile.clone()),
-        ("-n", flags.namespace.clone()),
-    ];
-    let given = given.into_iter().filter_map(|(name, value)| Some(format!("{name} {} ", quoted(&value?))));
-    given.collect()
-}
-
-fn without_password(url: &str) -> Option<String> {
-    if url.contains("password=") {
-        return None;
-    }
-    let login = |rest: &str| rest.rsplit_once('@').map(|(login, host)| (login.to_owned(), host.to_owned()));
-    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, login(rest)?))) {
-        Some((scheme, (login, host))) => {
-            Some(format!("{scheme}://{}@{host}", login.split(':').next().unwrap_or_default()))
-        }
-        None => Some(url.to_owned()),
-    }
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "_-+=:,./@%".contains(sign);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
 }
 
 fn variable(env: Environment<'_>, name: &str) -> Option<Said> {
@@ -404,17 +289,18 @@ mod tests {
     use abide_store::sqlite::SqliteStore;
 
     use super::*;
+    use crate::options::Secret;
 
-    fn resolved(flags: &Flags, env: &[(&str, &str)]) -> Result<Settings, Failure> {
+    pub(super) fn resolved(flags: &Flags, env: &[(&str, &str)]) -> Result<Settings, Failure> {
         resolved_in(Path::new("nowhere"), flags, env)
     }
 
-    fn resolved_in(folder: &Path, flags: &Flags, env: &[(&str, &str)]) -> Result<Settings, Failure> {
+    pub(super) fn resolved_in(folder: &Path, flags: &Flags, env: &[(&str, &str)]) -> Result<Settings, Failure> {
         let env = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         Settings::resolve(flags, &env, folder)
     }
 
-    fn folder(text: &str) -> (tempfile::TempDir, String) {
+    pub(super) fn folder(text: &str) -> (tempfile::TempDir, String) {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("abide.toml");
         std::fs::write(&path, text).unwrap();
@@ -459,56 +345,6 @@ mod tests {
         assert!(matches!(token(&Flags::default(), &env), Some(Secret::File(path)) if path.is_absolute()));
         let flags = Flags { url: Some("http://evil:1".into()), ..Flags::default() };
         assert!(token(&flags, &env).is_none());
-    }
-
-    /// A folder that somebody else made names a server of theirs; what the user has for other servers stays here.
-    #[test]
-    fn the_file_of_a_folder_gets_at_no_secret_of_the_user() {
-        let (folder, home) = (tempfile::TempDir::new().unwrap(), tempfile::TempDir::new().unwrap());
-        let home = home.path().display().to_string();
-        let with = |profile: &str, flags: &Flags, env: &[(&str, &str)]| {
-            std::fs::write(folder.path().join("abide.toml"), format!("[profile.default]\n{profile}")).unwrap();
-            resolved_in(folder.path(), flags, &[&[("HOME", home.as_str())], env].concat())
-        };
-        let token = |profile: &str, flags: &Flags, env: &[(&str, &str)]| {
-            with(profile, flags, env).unwrap().globals.server.unwrap().token
-        };
-        let none = Flags::default();
-        let secrets = [[("ABIDE_TOKEN", "abide_secret")], [("ABIDE_TOKEN_FILE", "secret")]];
-        for env in &secrets {
-            let evil = ["http://evil:1", "https://127.0.0.1.evil", "http://127.0.0.1:1.evil", "http://localhost.evil"];
-            for url in evil {
-                let sent = token(&format!("url = \"{url}\""), &none, env);
-                assert!(
-                    matches!(&sent, Some(Secret::Withheld(why)) if why.hint.contains("ABIDE_URL")),
-                    "{url}: {sent:?}"
-                );
-            }
-            for url in ["http://127.0.0.1:1", "http://localhost:7411/", "https://[::1]:1", "http://[::1]"] {
-                let sent = token(&format!("url = \"{url}\""), &none, env);
-                assert!(matches!(sent, Some(Secret::Text(_) | Secret::File(_))), "{url}");
-            }
-            // Whoever names the server means it.
-            let flags = Flags { url: Some("http://evil:1".into()), ..Flags::default() };
-            assert!(!matches!(token("url = \"http://evil:1\"", &flags, env), None | Some(Secret::Withheld(_))));
-        }
-        let flags = Flags { token_file: Some("mine".into()), ..Flags::default() };
-        assert!(matches!(token("url = \"http://evil:1\"", &flags, &[]), Some(Secret::File(_))));
-
-        std::os::unix::fs::symlink(&home, folder.path().join("led")).unwrap();
-        std::fs::write(Path::new(&home).join("secret"), "abide_secret").unwrap();
-        std::fs::write(folder.path().join("token"), "abide_theirs").unwrap();
-        let absolute = format!("{home}/secret");
-        for file in ["~/secret", "../secret", "a/../../secret", "led/secret", absolute.as_str()] {
-            let settings = with(&format!("url = \"http://evil:1\"\ntoken_file = \"{file}\""), &none, &[]);
-            let failure = settings.err().unwrap_or_else(|| panic!("{file} is taken"));
-            let hint = failure.hint.unwrap_or_default();
-            assert!(failure.code == "bad_config" && hint.contains("config.toml"), "{file}: {} {hint}", failure.what);
-        }
-        for file in ["token", "./token", "later/token"] {
-            let sent = token(&format!("url = \"http://h:1\"\ntoken_file = \"{file}\""), &none, &[]);
-            assert!(matches!(sent, Some(Secret::File(path)) if path.is_absolute()), "{file}");
-        }
     }
 
     /// Who names a profile means one; a folder's file has nothing to say about the user's.
@@ -559,38 +395,6 @@ mod tests {
         let _store = SqliteStore::open(&kept, Durability::Relaxed, 1, "dev").unwrap();
         let _note = Nearby::announce(folder.path(), "http://192.0.2.1:80", Path::new(".abide/abide.db")).unwrap();
         assert!(resolved_in(folder.path(), &none, &[]).unwrap().globals.server.is_none());
-    }
-
-    /// A folder's file must not have an authority of theirs believed for a server of the user's.
-    #[test]
-    fn the_authority_of_a_profile_counts_for_its_own_server_only() {
-        let (_folder, path) = folder("[profile.default]\nurl = \"https://h:1\"\nca_file = \"ca.pem\"\n");
-        let authority = |flags: &Flags, more: &[(&str, &str)]| {
-            let env = [&[("ABIDE_CONFIG", path.as_str())], more].concat();
-            resolved(flags, &env).unwrap().globals.server.unwrap().ca_file
-        };
-        assert!(authority(&Flags::default(), &[]).is_some_and(|path| path.is_absolute() && path.ends_with("ca.pem")));
-        let other = [("ABIDE_URL", "https://other:1")];
-        assert_eq!(authority(&Flags::default(), &other), None);
-        let flags = Flags { ca_file: Some("mine.pem".into()), ..Flags::default() };
-        assert_eq!(authority(&flags, &other), Some("mine.pem".into()));
-        let env = [other[0], ("ABIDE_CA_FILE", "env.pem")];
-        assert_eq!(authority(&Flags::default(), &env), Some("env.pem".into()));
-    }
-
-    #[test]
-    fn what_says_whom_to_ask_is_repeated_for_a_shell() {
-        let flags = Flags {
-            url: Some("http://h:1".into()),
-            namespace: Some("ada's".into()),
-            output: Some(Format::Json),
-            ..Flags::default()
-        };
-        assert_eq!(asks(&flags), r"--url http://h:1 -n 'ada'\''s' ");
-        let store = |store: &str| asks(&Flags { store: Some(store.into()), ..Flags::default() });
-        assert_eq!(store("postgres://ada:hush@h/d"), "--store postgres://ada@h/d ");
-        assert_eq!(store("postgres://h/d?password=hush"), "");
-        assert_eq!(store("sqlite:abide.db"), "--store sqlite:abide.db ");
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! A server as a source: the same questions and commands, over HTTP.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
 use abide::remote::{Ask, Http, Trouble, escape};
 use abide::{Client, ClientError, Connect};
 use abide_kernel::shard::{Answer, Command, Settling};
@@ -26,6 +30,8 @@ const TRIES_MAX: u32 = 3;
 const ID_DIGITS: usize = 32;
 /// The most that a token may have: it is a line of text.
 const TOKEN_BYTES_MAX: u64 = 4096;
+/// More than the authorities of a whole machine have.
+const CA_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// What is being done when something is in the way.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,10 +57,7 @@ impl Server {
             connect = connect.token(&read(secret)?);
         }
         if let Some(path) = &asked.ca_file {
-            connect = connect.trust(std::fs::read(path).map_err(|error| {
-                let what = format!("the file of the authority, {}, cannot be read: {error}", path.display());
-                Failure::usage("bad_ca_file", what).hint("abide config show says who named it")
-            })?);
+            connect = connect.trust(authority(path)?);
         }
         let bad = |error: abide::StartError| Failure::usage("bad_url", format!("{}: {error}", asked.from));
         let http = connect.http().map_err(bad)?.tries(TRIES_MAX);
@@ -80,7 +83,8 @@ impl Server {
         self.change(self.http.ask(ask))
     }
 
-    /// Sends what may not be sent twice: the answer to a second would not be the answer to the first. Whether it was there.
+    /// Sends what may not be sent twice: the answer to a second would not be the answer to the first. Whether it was
+    /// there.
     fn once(&self, ask: &Ask<'_>) -> Result<bool, Failure> {
         match self.runtime.block_on(self.http.once::<()>(ask)) {
             Ok(()) => Ok(true),
@@ -184,9 +188,19 @@ fn segment(name: &str) -> Result<String, Failure> {
     }
 }
 
+/// An authority to believe, as it is in its file.
+fn authority(path: &Path) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(CA_BYTES_MAX).read_to_end(&mut text));
+    read.map_err(|error| {
+        let what = format!("the file of the authority, {}, cannot be read: {error}", path.display());
+        Failure::usage("bad_ca_file", what).hint("abide config show says who named it")
+    })?;
+    Ok(text)
+}
+
 /// A token, as it is sent.
 fn read(secret: &Secret) -> Result<String, Failure> {
-    use std::io::Read;
     let text = match secret {
         Secret::Text(text) => text.clone(),
         Secret::Withheld(why) => {
@@ -198,7 +212,7 @@ fn read(secret: &Secret) -> Result<String, Failure> {
                 Failure::usage("bad_token_file", what).hint("abide config show says who named it")
             };
             let mut text = String::new();
-            let file = std::fs::File::open(path).map_err(unreadable)?;
+            let file = File::open(path).map_err(unreadable)?;
             file.take(TOKEN_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
             text
         }
@@ -377,5 +391,27 @@ impl Source for Server {
         // With connections of its own: those of this one live in its own runtime, which rests meanwhile.
         let http = self.connect.http().map_err(|error| Failure::usage("bad_url", error.to_string()))?;
         Ok(Tail::of_server(http, self.asked.clone(), run))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_expected_and_found_is_told_once() {
+        let problem = Problem::new("invalid", "the request is malformed").but("a number", "\"x\"");
+        assert_eq!(refused(problem).what, "the request is malformed: expected a number, found \"x\"");
+        let problem = Problem::new("invalid", "limit: expected a number, found \"x\"").but("a number", "\"x\"");
+        assert_eq!(refused(problem).what, "limit: expected a number, found \"x\"");
+    }
+
+    /// However it is written, a path takes it for the folder above.
+    #[test]
+    fn a_part_of_a_path_is_a_name() {
+        assert_eq!(segment("a/b").ok().as_deref(), Some("a%2Fb"));
+        for wrong in ["", ".", ".."] {
+            assert!(segment(wrong).is_err_and(|failure| failure.code == "invalid"), "{wrong}");
+        }
     }
 }

@@ -87,8 +87,8 @@ pub(super) fn take(path: &Path, owner: &str) -> Result<Lock, Fault> {
     Ok(Lock { file, path: lock, named: text.len() as u64 })
 }
 
-/// Opens the lock file, made if it is not there. The folder may be somebody else's: a link in its place could lead to any file
-/// of the user, which would be overwritten.
+/// Opens the lock file, made if it is not there. The folder may be somebody else's: a link in its place could lead to
+/// any file of the user, which would be overwritten.
 fn open(lock: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);

@@ -11,12 +11,13 @@ use crate::settings::Shown;
 /// Show every setting, and who said so.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Options go before the environment (ABIDE_STORE, ABIDE_URL, ABIDE_TOKEN or ABIDE_TOKEN_FILE, ABIDE_CA_FILE, ABIDE_NAMESPACE,
-ABIDE_OUTPUT, ABIDE_TIME, ABIDE_COLOR), that before the profile, that before abide dev in this folder, and that before
-DATABASE_URL and the defaults. A profile that --profile names counts as an option. Profiles are in abide/config.toml of the
-user's configuration ($XDG_CONFIG_HOME, or ~/.config) and in abide.toml of this folder, or in the one file that ABIDE_CONFIG
-names. The file of the folder may be somebody else's: its token_file must be in that folder, and the token of the environment
-is not sent to a server that only it names, unless that is this machine:
+Options go before the environment (ABIDE_STORE, ABIDE_URL, ABIDE_TOKEN or ABIDE_TOKEN_FILE, ABIDE_CA_FILE,
+ABIDE_NAMESPACE, ABIDE_OUTPUT, ABIDE_TIME, ABIDE_COLOR), that before the profile, that before abide dev in this
+folder, and that before DATABASE_URL and the defaults. A profile that --profile names counts as an option. Profiles
+are in abide/config.toml of the user's configuration ($XDG_CONFIG_HOME, or ~/.config) and in abide.toml of this
+folder, or in the one file that ABIDE_CONFIG names. The file of the folder may be somebody else's: its token_file must
+be in that folder, and the token of the environment is not sent to a server that only it names, unless that is this
+machine:
 
   [profile.default]
   url = \"http://127.0.0.1:7411\"
