@@ -220,54 +220,56 @@ async fn a_server_shows_what_its_store_holds() {
     assert_eq!(shop.abide(&["--url", &url, "node", "list", "--json"]).ok().json()["nodes"][0]["living"], true);
 }
 
+/// Whatever can be changed.
+const CHANGES: &[&str] = &[
+    "run signal {signalled} paid --payload 5 --dedup once --json",
+    "run signal {signalled} paid --payload 5 --dedup once --json",
+    "run signal {signalled} paid",
+    "run signal run_ffff paid",
+    "run update {doubted} rename --input 1 --dedup form --json",
+    "run update {doubted} rename --input 1 --dedup form",
+    "run cancel {cancelled} --reason twice --cascade",
+    "run cancel {cancelled} --json",
+    "run start nobody --key 大",
+    "run start nobody --input {",
+    "approval approve {approval.id} --as ada --role store",
+    "approval approve {approval.id} --as ada --role finance --note seen --json",
+    "approval approve {approval.id} --as eve --role finance",
+    "approval reject {rejected.id} --as ada --role finance --payload [1]",
+    "task claim {task.id} --as ada --role store --json",
+    "task claim {task.id} --as eve --role store",
+    "task release {task.id} --as ada --role store",
+    "task claim {given.id} --as lead --role store --for eve",
+    "task complete {given.id} --as lead --role store",
+    "task complete {given.id} --as eve --role store --result {\"weight\":3}",
+    "run resume <paused>.9 --as ada",
+    "run resume {paused.id} --as ada --note today --json",
+    "effect resolve {doubted} refund --retry --interrupt 77",
+    "effect resolve {doubted} refund --result \"re_1\" --actor ada --note seen --json",
+    "effect resolve {doubted} refund --fail twice",
+    "dead-letter requeue {waits}",
+    "dead-letter discard letter_7",
+    "queue pause mail --json",
+    "queue limit mail --at-most 3 --rate 10/1s",
+    "queue resume mail",
+    "queue limit mail --json",
+    "run compact {ends}",
+    "run compact {ends} --yes --json",
+    "run compact {ends} --yes",
+    "run purge {waits} --yes",
+    "run purge {ends} --yes",
+    "run purge {ends} --yes",
+    "token create --name --scope read --in *",
+    "token revoke 0193f2c4a1b20000",
+];
+
 /// What is changed by a server comes to the same as what is changed in the store itself, word for word.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_changes_what_its_store_holds() {
     let ((here, mine), (there, theirs)) = tokio::join!(stocked(), stocked());
     let served = Served::begin(&there, &["--no-auth"]);
     let url = served.url();
-    let verbs = [
-        "run signal {signalled} paid --payload 5 --dedup once --json",
-        "run signal {signalled} paid --payload 5 --dedup once --json",
-        "run signal {signalled} paid",
-        "run signal run_ffff paid",
-        "run update {doubted} rename --input 1 --dedup form --json",
-        "run update {doubted} rename --input 1 --dedup form",
-        "run cancel {cancelled} --reason twice --cascade",
-        "run cancel {cancelled} --json",
-        "run start nobody --key 大",
-        "run start nobody --input {",
-        "approval approve {approval.id} --as ada --role store",
-        "approval approve {approval.id} --as ada --role finance --note seen --json",
-        "approval approve {approval.id} --as eve --role finance",
-        "approval reject {rejected.id} --as ada --role finance --payload [1]",
-        "task claim {task.id} --as ada --role store --json",
-        "task claim {task.id} --as eve --role store",
-        "task release {task.id} --as ada --role store",
-        "task claim {given.id} --as lead --role store --for eve",
-        "task complete {given.id} --as lead --role store",
-        "task complete {given.id} --as eve --role store --result {\"weight\":3}",
-        "run resume <paused>.9 --as ada",
-        "run resume {paused.id} --as ada --note today --json",
-        "effect resolve {doubted} refund --retry --interrupt 77",
-        "effect resolve {doubted} refund --result \"re_1\" --actor ada --note seen --json",
-        "effect resolve {doubted} refund --fail twice",
-        "dead-letter requeue {waits}",
-        "dead-letter discard letter_7",
-        "queue pause mail --json",
-        "queue limit mail --at-most 3 --rate 10/1s",
-        "queue resume mail",
-        "queue limit mail --json",
-        "run compact {ends}",
-        "run compact {ends} --yes --json",
-        "run compact {ends} --yes",
-        "run purge {waits} --yes",
-        "run purge {ends} --yes",
-        "run purge {ends} --yes",
-        "token create --name --scope read --in *",
-        "token revoke 0193f2c4a1b20000",
-    ];
-    for verb in verbs {
+    for verb in CHANGES {
         let (one, other) =
             (ask(&here, &[], &filled(verb, &mine)), ask(&there, &["--url", &url], &filled(verb, &theirs)));
         assert_eq!(plain(&other.out, &theirs), plain(&one.out, &mine), "{verb} {one:?} {other:?}");
