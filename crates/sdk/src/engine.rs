@@ -318,9 +318,7 @@ impl EngineBuilder {
             self.start_on(store)
         });
         let engine = wait(opening).await?;
-        if let Inner::Here(engine) = &engine.inner {
-            engine.receives(&mailbox);
-        }
+        engine.runtime().into_iter().for_each(|engine| engine.receives(&mailbox));
         Ok(engine)
     }
 
