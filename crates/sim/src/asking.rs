@@ -10,9 +10,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use abide::{Client, ClientError, OnConflict, Payload, Refusal, RunId, Standing, Status};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::complete::Completing;
-use abide_kernel::{Consume, Outcome, TokenHash};
+use abide_kernel::transition::start::StartAnswer;
+use abide_kernel::{Consume, Outcome, StartSpec, StatusSet, TokenHash, UniqueKey};
 use abide_runtime::Engine;
 
+use crate::parcels;
 use crate::truth::{Acknowledged, Witness};
 
 /// What a client asks for.
@@ -76,9 +78,8 @@ pub(crate) enum Told {
     Nothing,
 }
 
-/// Set when the question may go on.
-#[derive(Default)]
-pub(crate) struct Woken(AtomicBool);
+/// Set when what waits may go on.
+struct Woken(AtomicBool);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
@@ -86,31 +87,46 @@ impl Wake for Woken {
     }
 }
 
+/// Something that was asked for and comes once it is there.
+pub(crate) struct Waiting<T> {
+    future: Pin<Box<dyn Future<Output = T>>>,
+    woken: Arc<Woken>,
+}
+
+impl<T> Waiting<T> {
+    pub(crate) fn new(future: impl Future<Output = T> + 'static) -> Self {
+        Self { future: Box::pin(future), woken: Arc::new(Woken(AtomicBool::new(true))) }
+    }
+
+    /// What came, once it did. It must not be asked again then.
+    pub(crate) fn poll(&mut self) -> Option<T> {
+        if !self.woken.0.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        let waker = Waker::from(self.woken.clone());
+        match self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(came) => Some(came),
+            Poll::Pending => None,
+        }
+    }
+}
+
 /// A question on its way.
 pub(crate) struct Asked {
     /// What.
     pub(crate) question: Question,
-    future: Pin<Box<dyn Future<Output = Told>>>,
-    woken: Arc<Woken>,
+    told: Waiting<Told>,
 }
 
 impl Asked {
     /// Asks through a client.
     pub(crate) fn new(question: Question, client: Client, engine: Arc<Engine>) -> Self {
-        let woken = Arc::new(Woken::default());
-        woken.0.store(true, Ordering::Release);
-        Self { future: Box::pin(ask(question.clone(), client, engine)), question, woken }
+        Self { told: Waiting::new(ask(question.clone(), client, engine)), question }
     }
 
     /// What came of it, once it did.
     pub(crate) fn poll(&mut self, witness: &Witness) -> Option<Told> {
-        if !self.woken.0.swap(false, Ordering::AcqRel) {
-            return None;
-        }
-        let waker = Waker::from(self.woken.clone());
-        let Poll::Ready(told) = self.future.as_mut().poll(&mut Context::from_waker(&waker)) else {
-            return None;
-        };
+        let told = self.told.poll()?;
         let well = match &told {
             Told::So(_) | Told::Done => true,
             Told::No(_) => false,
@@ -123,8 +139,10 @@ impl Asked {
 }
 
 async fn ask(question: Question, client: Client, engine: Arc<Engine>) -> Told {
-    if let Question::Forge { run, claim } = question {
-        return forge(run, claim, &engine).await;
+    match question {
+        Question::Forge { run, claim } => return forge(run, claim, &engine).await,
+        Question::Start { workflow: "parcel", .. } => return start_elsewhere(question, &engine).await,
+        _ => {}
     }
     match answer(question, &client).await {
         Ok(told) => told,
@@ -149,6 +167,27 @@ async fn forge(run: RunId, claim: u32, engine: &Engine) -> Told {
         Ok(Answer::Refused(Refusal::Closed { .. } | Refusal::Unknown)) | Err(_) => Told::Nothing,
         Ok(Answer::Refused(refusal)) => Told::No(refusal.to_string()),
         Ok(answer) => Told::Wrong(format!("a forged completion of {run} was answered with {answer:?}")),
+    }
+}
+
+/// Starts a run of what no node has the code of, as the server does it.
+async fn start_elsewhere(question: Question, engine: &Engine) -> Told {
+    let Question::Start { workflow, input, key, reuse, tenant, few } = question else { return Told::Done };
+    let mut spec = StartSpec::new(workflow, parcels::number(input));
+    spec.namespace = tenant.into();
+    spec.deliveries_max = few.then_some(2);
+    spec.key = key.as_deref().map(|key| UniqueKey {
+        key: key.into(),
+        occupied: StatusSet::OPEN,
+        on_conflict: if reuse { OnConflict::Reuse } else { OnConflict::Reject },
+    });
+    let request = engine.new_request();
+    match engine.ask(spec.admission_slot(request), Command::Start { request, spec: Box::new(spec) }).await {
+        Ok(Answer::Started(StartAnswer::Created(run) | StartAnswer::Reused(run))) => {
+            Told::So(Acknowledged::Started { run, key })
+        }
+        Ok(Answer::Refused(Refusal::Closed { .. } | Refusal::Unknown)) | Err(_) => Told::Nothing,
+        Ok(answer) => Told::No(format!("{answer:?}")),
     }
 }
 

@@ -7,10 +7,12 @@ mod dice;
 pub mod model;
 mod net;
 mod nodes;
+mod parcels;
 mod profile;
 pub mod rare;
 mod story;
 mod truth;
+mod workers;
 mod workflows;
 mod world;
 
@@ -32,6 +34,7 @@ pub const FAULTS: &[&str] = &[
     "call_panics",
     "clock_jump",
     "crash",
+    "doubt_ignored",
     "flush",
     "index_lost",
     "leave",
@@ -40,8 +43,13 @@ pub const FAULTS: &[&str] = &[
     "partition",
     "pause",
     "read",
+    "report_forged",
+    "report_twice",
     "request_twice",
     "slow_call",
+    "worker_away",
+    "worker_dies",
+    "worker_hangs_up",
 ];
 
 /// Every verb, and whether some world must see it done, and refused.
@@ -57,6 +65,9 @@ pub const VERBS: &[(bool, bool, &str)] = &[
     (true, true, "compact"),
     (true, true, "result"),
     (false, true, "forge"),
+    (true, true, "report"),
+    (true, true, "intend"),
+    (true, true, "keep"),
 ];
 
 /// Seeds that once failed.

@@ -48,6 +48,8 @@ pub(crate) struct Profile {
     pub(crate) panics: u64,
     /// It takes until somebody lets it go on.
     pub(crate) slow: u64,
+    /// A worker outside does what it should not.
+    pub(crate) worker: u64,
     /// Runs that change before their index rows are written.
     pub(crate) flush_runs: usize,
 }
@@ -63,11 +65,12 @@ impl Profile {
         let (letter_lost, letter_twice, partition) = (often(200), often(400), often(10));
         let (leave, drift) = (often(6), often(20_000));
         let (fails, fails_for_good, panics, slow) = (often(250), often(60), often(60), often(150));
+        let worker = often(400);
         let nodes = dice.weighted(&[40, 30, 30]) + 1;
         Self {
             nodes,
             shards: if nodes > 1 || dice.chance(400) { 4 } else { 1 },
-            events: 900 + dice.below(900),
+            events: 1_000 + dice.below(900),
             crash,
             lose_index,
             append,
@@ -86,6 +89,7 @@ impl Profile {
             fails_for_good,
             panics,
             slow,
+            worker,
             flush_runs: 1 + dice.below(12) as usize,
         }
     }

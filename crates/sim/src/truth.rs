@@ -43,6 +43,8 @@ pub(crate) enum Acknowledged {
     Resolved { run: RunId, key: String, again: bool },
     /// A record was removed.
     Purged { run: RunId },
+    /// The end of an attempt was recorded for a worker outside.
+    Reported { run: RunId, claim: u32 },
 }
 
 /// Shared by the world and the code of its workflows.

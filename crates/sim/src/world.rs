@@ -1,10 +1,12 @@
 //! The world of a seed: nodes over a store that outlives them, clients who ask, and faults. First everything
 //! goes wrong that can; then all is healed, and everything must come to its end.
 
+mod heal;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use abide::{Filter, Page, RunId, Status};
+use abide::RunId;
 use abide_runtime::{Letter, Turned};
 use abide_store::memory::{MemoryStore, WriteFault};
 
@@ -15,18 +17,17 @@ use crate::dice::Dice;
 use crate::net::{Drawn, Net};
 use crate::nodes::{BEGINNING_MS, LEASE_MS, NODE_LEASE_MS, Node};
 use crate::profile::Profile;
-use crate::rare;
 use crate::story::Story;
 use crate::truth::{Acknowledged, Witness};
+use crate::workers::{Around, Worker};
 
 /// Events between two looks at everything.
 const AUDIT_EVERY: u64 = 64;
-/// Rounds of the healed world after which what has not ended never will.
-const ROUNDS_MAX: u32 = 400;
-/// Turns of the cranks in a row after which the nodes do not come to rest.
-const TURNS_MAX: u32 = 100_000;
 /// Steps of time in which nodes keep their leases, before it leaps.
 const STEPS_MAX: i64 = 150;
+
+/// Workers outside of the nodes.
+const WORKERS: usize = 3;
 
 /// A world.
 pub(crate) struct World {
@@ -39,6 +40,8 @@ pub(crate) struct World {
     time: Arc<AtomicI64>,
     net: Net,
     nodes: Vec<Node>,
+    /// Workers outside of the nodes.
+    workers: Vec<Worker>,
     /// Questions on their way, and the nodes that were asked.
     asked: Vec<(usize, Asked)>,
     /// Questions that were not answered, to be asked again.
@@ -63,10 +66,12 @@ impl World {
             _ => MemoryStore::shared(profile.shards, time.clone()),
         };
         let nodes = (0..profile.nodes).map(|place| Node::new(place, &profile, &mut dice)).collect();
+        let workers = (0..WORKERS).map(|place| Worker::new(place, &mut dice)).collect();
         Self {
             seed,
             dice,
             witness,
+            workers,
             view: View::new(store.clone()),
             store,
             time,
@@ -140,7 +145,7 @@ impl World {
             self.open(place)?;
         }
         self.strike(place);
-        match self.dice.weighted(&[60, 21, 8, 5, 3, 30]) {
+        match self.dice.weighted(&[60, 24, 8, 5, 3, 30, 20]) {
             0 => {
                 for _ in 0..=self.dice.below(6) {
                     self.turn(place);
@@ -154,6 +159,12 @@ impl World {
             }
             3 => self.release(),
             4 => self.skip(),
+            6 => {
+                for _ in 0..=self.dice.below(6) {
+                    let worker = self.dice.below(WORKERS as u64) as usize;
+                    self.work(worker, false);
+                }
+            }
             _ => {
                 for _ in 0..=self.dice.below(8) {
                     self.carry(false);
@@ -343,6 +354,19 @@ impl World {
         slow.into_iter().for_each(std::task::Waker::wake);
     }
 
+    /// A worker does something, at any node. Whether it did.
+    fn work(&mut self, worker: usize, healed: bool) -> bool {
+        let (place, now) = (self.any_node(), self.now());
+        let Self { workers, nodes, dice, witness, story, .. } = self;
+        let living = nodes[place].life.as_ref().filter(|_| !healed || nodes[place].is_awake(now));
+        let engine = living.map(|life| life.crank.engine().clone());
+        let moved = workers[worker].act(&mut Around { engine, dice, witness, story, now, healed });
+        if let Some(wrong) = workers[worker].wrong() {
+            self.wrong = Some(wrong);
+        }
+        moved
+    }
+
     fn ask_something(&mut self) {
         let question = match self.unanswered.pop() {
             Some(question) if self.dice.chance(700) => question,
@@ -395,7 +419,7 @@ impl World {
     }
 
     fn start(&mut self) -> Question {
-        let workflow = if self.dice.chance(600) { "trip" } else { "order" };
+        let workflow = ["trip", "order", "parcel"][self.dice.weighted(&[55, 30, 15])];
         let key = self.dice.chance(400).then(|| format!("key-{}", self.dice.below(5)));
         // The same key with another input is refused, whether or not the run is to be reused.
         let input = if key.is_some() { self.dice.below(2) } else { self.dice.below(512) };
@@ -463,96 +487,6 @@ impl World {
         }
         checkers::check(&self.view, &self.witness)
     }
-
-    /// Nothing goes wrong any more, and whoever waits for somebody is answered: everything must come to its end.
-    fn heal(&mut self) -> Result<(), Violation> {
-        self.story.tell(self.now(), || "all is healed".into());
-        self.store.faults().heal();
-        self.witness.truth.lock().healed = true;
-        self.net.mend();
-        for place in 0..self.nodes.len() {
-            self.nodes[place].paused_until = i64::MIN;
-            if !self.nodes[place].is_awake(self.now()) || self.profile.nodes == 1 {
-                self.open(place)?;
-            }
-        }
-        for round in 0..ROUNDS_MAX {
-            self.settle()?;
-            self.store.faults().fail_reads(0);
-            self.view.look()?;
-            let open = self.view.open_runs();
-            if open.is_empty() {
-                checkers::projection::agrees(&mut self.view, &mut self.store)?;
-                self.list_tenants()?;
-                rare::note(&self.view, &self.witness);
-                for _ in 0..self.store.faults().stale_writes() {
-                    self.witness.saw("stale_write_refused");
-                }
-                return Ok(());
-            }
-            for (run, status) in open {
-                let number = u64::from(round);
-                match status {
-                    Status::AwaitingDecision => self.ask(Question::Decide { run, approve: true }),
-                    Status::InDoubt => self.ask(Question::Resolve { run, again: round % 2 == 0 }),
-                    Status::DeadLettered => self.ask(Question::Letter { run, requeue: round % 3 == 0 }),
-                    Status::AwaitingSignal => {
-                        self.ask(Question::Signal { run, name: "paid", dedup: format!("healed-{number}") });
-                    }
-                    _ => {}
-                }
-            }
-            self.settle()?;
-            self.skip();
-        }
-        let serves = |node: &Node| node.life.as_ref().map(|life| (life.crank.serves(), life.crank.closed()));
-        let nodes: Vec<_> = self.nodes.iter().map(serves).collect();
-        checkers::liveness::ended(ROUNDS_MAX, &self.view.open_runs(), &format!("{nodes:?}"))
-    }
-
-    /// Every node lists what each tenant has, and nothing else.
-    fn list_tenants(&mut self) -> Result<(), Violation> {
-        for tenant in ["default", "acme"] {
-            let mut filter = Filter::default();
-            filter.namespace = Some(tenant.into());
-            let place = self.any_node();
-            let Some(life) = &self.nodes[place].life else { continue };
-            let engine = life.crank.engine().clone();
-            let asked = filter.clone();
-            let mut listing = Box::pin(async move { engine.list(&asked, &Page { most: 10_000, before: None }).await });
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            for _ in 0..TURNS_MAX {
-                if let std::task::Poll::Ready(listed) = listing.as_mut().poll(&mut context) {
-                    let listed = listed.map_err(|error| format!("isolation: {tenant} cannot be listed: {error}"))?;
-                    checkers::isolation::lists(&self.view, &filter, &listed)?;
-                    break;
-                }
-                self.settle()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Turns until nothing more happens by itself.
-    fn settle(&mut self) -> Result<(), Violation> {
-        let mut quiet = 0;
-        for _ in 0..TURNS_MAX {
-            let mut rests = true;
-            for place in 0..self.nodes.len() {
-                rests &= matches!(self.turn(place), Turned::Rests(_));
-            }
-            while self.carry(true) {
-                rests = false;
-            }
-            self.release();
-            self.hear();
-            quiet = if rests { quiet + 1 } else { 0 };
-            if quiet == 2 {
-                return Ok(());
-            }
-        }
-        Err(format!("liveness: the nodes do not come to rest in {TURNS_MAX} turns"))
-    }
 }
 
 /// Rare things that letters tell of.
@@ -572,7 +506,7 @@ fn seen(witness: &Witness, letter: &Letter) {
         | Letter::Moved { .. }
         | Letter::Rules { .. }
         | Letter::Rows { .. } => {}
-        // Nobody asks at a desk here.
+        Letter::Handed { attempts, .. } if !attempts.is_empty() => witness.saw("attempt_of_another_nodes_desk"),
         Letter::Desk(_)
         | Letter::Work(_)
         | Letter::Seat { .. }

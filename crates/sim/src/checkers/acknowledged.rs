@@ -40,6 +40,12 @@ fn holds(view: &View, truth: &Truth, what: &Acknowledged) -> Result<(), Violatio
             }
             _ => Ok(()),
         },
+        Acknowledged::Reported { run: id, claim } => match run(view, truth, *id)? {
+            Some(told) if !has(told, &|fact| ends(fact, *claim)) => {
+                Err(format!("acknowledged: what was reported of claim {claim} of {id} is lost"))
+            }
+            _ => Ok(()),
+        },
         Acknowledged::Cancelled { run: id } => match run(view, truth, *id)? {
             Some(told) if told.run.end.is_none() && told.run.cancelling.is_none() => {
                 Err(format!("acknowledged: the cancellation of {id} is lost"))
@@ -66,5 +72,14 @@ fn holds(view: &View, truth: &Truth, what: &Acknowledged) -> Result<(), Violatio
             }
             _ => Ok(()),
         },
+    }
+}
+
+/// Whether a fact says how an attempt under this claim ended.
+fn ends(fact: &Fact, claim: u32) -> bool {
+    match fact {
+        Fact::Completed(completed) => completed.claim == claim,
+        Fact::Failed(failed) => failed.claim == claim,
+        _ => false,
     }
 }
