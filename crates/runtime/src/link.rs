@@ -150,14 +150,19 @@ impl Engine {
         mailbox.belongs_to(&self.shared);
     }
 
-    /// Takes in a letter from another node.
-    pub fn receive(&self, from: &Member, letter: Letter) {
-        self.shared.receive(from, letter);
+    /// Takes in a letter from another node to a process at this address.
+    pub fn receive(&self, from: &Member, to: &str, letter: Letter) {
+        self.shared.receive(from, to, letter);
     }
 }
 
 impl Shared {
-    pub(crate) fn receive(&self, from: &Member, letter: Letter) {
+    pub(crate) fn receive(&self, from: &Member, to: &str, letter: Letter) {
+        // The process that was here before may have been meant. Each of them counts its questions and seats anew, so that
+        // an answer for one would pass for an answer to the other.
+        if *self.process != *to {
+            return;
+        }
         let now = self.now();
         let mut core = self.core.lock();
         if core.closed.is_some() || core.ring.is_none() {

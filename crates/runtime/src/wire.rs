@@ -57,10 +57,10 @@ impl Mailbox {
         *self.0.lock() = Arc::downgrade(shared);
     }
 
-    fn receive(&self, from: &Member, letter: Letter) {
+    fn receive(&self, from: &Member, to: &str, letter: Letter) {
         let shared = self.0.lock().upgrade();
         if let Some(shared) = shared {
-            shared.receive(from, letter);
+            shared.receive(from, to, letter);
         }
     }
 }
@@ -85,7 +85,7 @@ impl Wire {
 
 impl Link for Wire {
     fn send(&self, from: &Member, to: &Member, letter: Letter) {
-        let Ok(frame) = serde_json::to_vec(&(from, &letter)) else { return };
+        let Ok(frame) = serde_json::to_vec(&(from, &to.process, &letter)) else { return };
         let mut peers = self.peers.lock();
         peers.retain(|_, queue| !queue.is_closed());
         let queue = peers.entry(to.address.clone()).or_insert_with(|| {
@@ -168,8 +168,8 @@ async fn take_in(mut stream: TcpStream, secret: Arc<Vec<u8>>, mailbox: Mailbox) 
         if stream.read_exact(&mut frame).await.is_err() {
             return;
         }
-        match serde_json::from_slice::<(Member, Letter)>(&frame) {
-            Ok((from, letter)) => mailbox.receive(&from, letter),
+        match serde_json::from_slice::<(Member, Str, Letter)>(&frame) {
+            Ok((from, to, letter)) => mailbox.receive(&from, &to, letter),
             Err(error) => tracing::warn!(%error, "a letter of another node cannot be read; is it of another version?"),
         }
     }

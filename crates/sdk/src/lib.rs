@@ -81,8 +81,8 @@ pub use abide_kernel::explain;
 pub use abide_kernel::{
     Approval, Backoff, BoundaryId, Choice, Consume, EffectView, ErrorInfo, Fact, Got, InDoubt, Interrupt, Join,
     LetterId, Manual, ManualEnd, ManualEvent, ManualEventKind, ManualKind, OnConflict, Op, OpId, OpKind, OpState,
-    Payload, Policy, Refusal, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp, TraceContext,
-    WakeReason,
+    Payload, Policy, Refusal, RequestId, RetryPolicy, Row, Run, RunId, Standing, Status, StatusSet, Timestamp,
+    TraceContext, WakeReason,
 };
 #[cfg(feature = "http")]
 pub use abide_protocol::Problem;

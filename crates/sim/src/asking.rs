@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use abide::{Client, ClientError, OnConflict, Payload, Refusal, RunId, Standing, Status};
+use abide::{Client, ClientError, OnConflict, Payload, Refusal, RequestId, RunId, Standing, Status};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::start::StartAnswer;
@@ -21,7 +21,15 @@ use crate::truth::{Acknowledged, Witness};
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
     /// A start, under a key perhaps.
-    Start { workflow: &'static str, input: u64, key: Option<String>, reuse: bool, tenant: &'static str, few: bool },
+    Start {
+        request: RequestId,
+        workflow: &'static str,
+        input: u64,
+        key: Option<String>,
+        reuse: bool,
+        tenant: &'static str,
+        few: bool,
+    },
     /// A signal.
     Signal { run: RunId, name: &'static str, dedup: String },
     /// An end from outside.
@@ -172,7 +180,7 @@ async fn forge(run: RunId, claim: u32, engine: &Engine) -> Told {
 
 /// Starts a run of what no node has the code of, as the server does it.
 async fn start_elsewhere(question: Question, engine: &Engine) -> Told {
-    let Question::Start { workflow, input, key, reuse, tenant, few } = question else { return Told::Done };
+    let Question::Start { request, workflow, input, key, reuse, tenant, few } = question else { return Told::Done };
     let mut spec = StartSpec::new(workflow, parcels::number(input));
     spec.namespace = tenant.into();
     spec.deliveries_max = few.then_some(2);
@@ -181,10 +189,9 @@ async fn start_elsewhere(question: Question, engine: &Engine) -> Told {
         occupied: StatusSet::OPEN,
         on_conflict: if reuse { OnConflict::Reuse } else { OnConflict::Reject },
     });
-    let request = engine.new_request();
     match engine.ask(spec.admission_slot(request), Command::Start { request, spec: Box::new(spec) }).await {
         Ok(Answer::Started(StartAnswer::Created(run) | StartAnswer::Reused(run))) => {
-            Told::So(Acknowledged::Started { run, key })
+            Told::So(Acknowledged::Started { run, workflow, input, key, request })
         }
         Ok(Answer::Refused(Refusal::Closed { .. } | Refusal::Unknown)) | Err(_) => Told::Nothing,
         Ok(answer) => Told::No(format!("{answer:?}")),
@@ -255,8 +262,8 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
 
 /// Starts a run.
 async fn start(question: Question, client: &Client) -> Result<Told, ClientError> {
-    let Question::Start { workflow, input, key, reuse, tenant, few } = question else { return Ok(Told::Done) };
-    let mut start = client.start(workflow, &input).namespace(tenant).priority((input % 3) as i32);
+    let Question::Start { request, workflow, input, key, reuse, tenant, few } = question else { return Ok(Told::Done) };
+    let mut start = client.start(workflow, &input).request(request).namespace(tenant).priority((input % 3) as i32);
     if few {
         start = start.deliveries_max(2).concurrency("few", 2);
     }
@@ -265,5 +272,5 @@ async fn start(question: Question, client: &Client) -> Result<Told, ClientError>
         start = start.key(key).on_conflict(conflict);
     }
     let run = start.await?.id();
-    Ok(Told::So(Acknowledged::Started { run, key }))
+    Ok(Told::So(Acknowledged::Started { run, workflow, input, key, request }))
 }

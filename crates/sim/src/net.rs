@@ -13,7 +13,7 @@ use crate::dice::Dice;
 /// A letter on its way.
 pub(crate) struct Sent {
     pub(crate) from: Member,
-    pub(crate) to: Str,
+    pub(crate) to: Member,
     pub(crate) letter: Letter,
 }
 
@@ -43,7 +43,7 @@ impl Link for Net {
         if cut || self.dead.lock().contains(&from.process) {
             return;
         }
-        self.letters.lock().push(Sent { from: from.clone(), to: to.process.clone(), letter });
+        self.letters.lock().push(Sent { from: from.clone(), to: to.clone(), letter });
     }
 }
 

@@ -99,14 +99,11 @@ impl Node {
         self.life.as_ref().map_or(Turned::Rests(None), |life| life.crank.turn())
     }
 
-    /// Takes in a letter, if it is for this life of it.
-    pub(crate) fn receive(&self, to: &str, from: &Member, letter: Letter) -> bool {
-        let Some(life) = &self.life else { return false };
-        if **life.crank.engine().process() != *to {
-            return false;
-        }
-        life.crank.engine().receive(from, letter);
-        true
+    /// Takes in a letter to its address, also if it is for an earlier life of it. Whether it was for this one.
+    pub(crate) fn receive(&self, to: &Member, from: &Member, letter: Letter) -> bool {
+        let Some(life) = self.life.as_ref().filter(|_| address(self.place) == to.address) else { return false };
+        life.crank.engine().receive(from, &to.process, letter);
+        *life.crank.engine().process() == to.process
     }
 
     /// Dies.

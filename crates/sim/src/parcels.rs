@@ -49,8 +49,8 @@ pub(crate) enum Next {
     Intend(Command),
     /// Nothing, before it is known whether that is durable.
     Wait,
-    /// Call the effect, under this key.
-    Call(String),
+    /// Call the effect.
+    Call,
     /// Say what the step returned.
     Return(Command),
 }
@@ -79,7 +79,7 @@ impl Attempt {
             Posting::Intended(_) => Next::Wait,
             Posting::Allowed(op) => {
                 self.effect = Posting::Called(op);
-                Next::Call(format!("{}/{EFFECT}", self.given.claim.run))
+                Next::Call
             }
             Posting::Called(op) => {
                 let end = Entry::End { op, outcome: Ok(number(1)), at: now };

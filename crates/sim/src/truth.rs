@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Waker;
 
-use abide::{Policy, RunId, StepError};
+use abide::{Policy, RequestId, RunId, StepError};
 use parking_lot::Mutex;
 
 use crate::dice::Dice;
@@ -16,8 +16,6 @@ use crate::profile::Profile;
 pub(crate) struct Called {
     /// The run.
     pub(crate) run: RunId,
-    /// The effect's idempotency key.
-    pub(crate) key: String,
     /// Its policy.
     pub(crate) policy: Policy,
     /// Whether it has come to its end.
@@ -27,8 +25,8 @@ pub(crate) struct Called {
 /// What somebody was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acknowledged {
-    /// A run was started, under a key perhaps.
-    Started { run: RunId, key: Option<String> },
+    /// A run was started, or found, under a key perhaps.
+    Started { run: RunId, workflow: &'static str, input: u64, key: Option<String>, request: RequestId },
     /// A signal was accepted.
     Signalled { run: RunId, dedup: String },
     /// A cancellation was accepted.
@@ -72,6 +70,8 @@ pub(crate) struct Truth {
     pub(crate) verbs: BTreeMap<(&'static str, bool), u64>,
     /// Runs whose records were removed.
     pub(crate) purged: BTreeSet<RunId>,
+    /// What requests without a key have begun.
+    pub(crate) begun: BTreeMap<RequestId, RunId>,
 }
 
 /// How a call comes out.
@@ -155,7 +155,7 @@ impl Witness {
             let count = truth.counts.entry(key.clone()).or_default();
             *count += 1;
             let nth = *count;
-            truth.calls.push(Called { run, key: key.clone(), policy, ended: false });
+            truth.calls.push(Called { run, policy, ended: false });
             (truth.calls.len() - 1, nth, truth.healed, truth.releases)
         };
         let (fate, slow) = self.fate(&key, nth, healed);

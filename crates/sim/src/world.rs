@@ -6,7 +6,7 @@ mod heal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use abide::RunId;
+use abide::{RequestId, RunId, Timestamp};
 use abide_runtime::{Letter, Turned};
 use abide_store::memory::{MemoryStore, WriteFault};
 
@@ -425,7 +425,9 @@ impl World {
         let input = if key.is_some() { self.dice.below(2) } else { self.dice.below(512) };
         let tenant = if self.dice.chance(300) { "acme" } else { "default" };
         let (reuse, few) = (self.dice.chance(500), self.dice.chance(300));
-        Question::Start { workflow, input, key, reuse, tenant, few }
+        let drawn = u128::from(self.dice.number()) << 64 | u128::from(self.dice.number());
+        let request = RequestId::new(Timestamp(self.now()), drawn);
+        Question::Start { request, workflow, input, key, reuse, tenant, few }
     }
 
     /// Whoever was answered hears it, unless the answer is lost.
@@ -471,6 +473,12 @@ impl World {
     }
 
     fn learn(&mut self, what: Acknowledged) {
+        if let Acknowledged::Started { run, key: None, request, .. } = &what {
+            let begun = *self.witness.truth.lock().begun.entry(*request).or_insert(*run);
+            if begun != *run {
+                self.wrong = Some(format!("{request:?} began {begun}, and then {run}"));
+            }
+        }
         match &what {
             Acknowledged::Started { run, .. } if !self.runs.contains(run) => self.runs.push(*run),
             Acknowledged::Purged { run } => self.runs.retain(|known| known != run),

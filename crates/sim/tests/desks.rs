@@ -247,7 +247,8 @@ fn a_seat_is_answered_also_with_nothing() {
     assert_eq!(given.len(), 1);
     // An answer for a seat that nobody has is given back.
     let member = abide_store::Member { process: from, node: "1".into(), address: "1".into(), draining: false };
-    cluster.node(0).engine().receive(&member, Letter::Handed { seat: 999, attempts: given });
+    let here = cluster.node(0).engine();
+    here.receive(&member, here.process(), Letter::Handed { seat: 999, attempts: given });
     cluster.settle();
     let again = take(&cluster, 0, 1);
     assert_eq!((again.len(), again[0].reclaims), (1, 0));

@@ -6,8 +6,10 @@ mod cluster;
 
 use std::sync::atomic::Ordering;
 
-use abide::Status;
-use abide_kernel::RunId;
+use abide::{Payload, Status};
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::{RunId, StartSpec};
+use abide_runtime::Letter;
 use cluster::{Cluster, LEASE_MS, Stay, poll};
 
 /// Starts runs until one lives in a shard of each node.
@@ -30,6 +32,36 @@ fn any_node_takes_any_command() {
         let result: u64 = cluster.wait(&[0, 1], async { here.result().await.unwrap() });
         assert_eq!(result, 100 + n as u64);
     }
+}
+
+/// SE-40: a letter is for a process, not for whoever has its address now. A process that took the place of a dead one, and
+/// counted its questions anew, used to take what came for the other as the answer to a question of its own.
+#[test]
+fn a_letter_to_the_process_before_is_not_taken() {
+    let cluster = Cluster::new(2);
+    let engine = cluster.node(0).engine().clone();
+    // Asked until one has to be answered by the other node.
+    let (mut asked, asks) = loop {
+        let request = engine.new_request();
+        let spec = StartSpec::new("order", Payload::null());
+        let slot = spec.admission_slot(request);
+        let asked = Box::pin(engine.ask(slot, Command::Start { request, spec: Box::new(spec) }));
+        cluster.node(0).turn();
+        let letters = std::mem::take(&mut *cluster.post.0.lock().unwrap());
+        let id = letters.into_iter().find_map(|(from, to, letter)| match letter {
+            Letter::Ask { id, .. } => Some((from, to, id)),
+            _ => None,
+        });
+        if let Some(id) = id {
+            break (asked, id);
+        }
+    };
+    let (here, there, id) = asks;
+    let answer = || Letter::Answer { id, answer: Box::new(Answer::Settled) };
+    engine.receive(&there, "the process before", answer());
+    assert!(poll(asked.as_mut()).is_none());
+    engine.receive(&there, &here.process, answer());
+    assert!(matches!(poll(asked.as_mut()), Some(Ok(Answer::Settled))));
 }
 
 /// SE-35: a node that leaves hands its shards over at once: no time passes.

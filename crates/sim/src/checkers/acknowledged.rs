@@ -1,6 +1,7 @@
 //! What was acknowledged is there, and stays.
 
 use abide::{Fact, RunId, Status};
+use abide_kernel::{Reply, UpdateState};
 
 use super::{Told, View};
 use crate::Violation;
@@ -26,9 +27,23 @@ fn holds(view: &View, truth: &Truth, what: &Acknowledged) -> Result<(), Violatio
         compacted(told) || told.rows.iter().flat_map(|row| &row.facts).any(wanted)
     };
     match what {
-        Acknowledged::Started { run: id, .. }
-        | Acknowledged::Decided { run: id }
-        | Acknowledged::Purged { run: id } => run(view, truth, *id).map(|_| ()),
+        Acknowledged::Started { run: id, workflow, input, .. } => match run(view, truth, *id)? {
+            Some(told) => {
+                let spec = &told.run.started.spec;
+                if *spec.workflow == **workflow && spec.input.text() == input.to_string() {
+                    return Ok(());
+                }
+                Err(format!("acknowledged: {id} is not {workflow} of {input}, as was asked for"))
+            }
+            None => Ok(()),
+        },
+        Acknowledged::Purged { run: id } => run(view, truth, *id).map(|_| ()),
+        Acknowledged::Decided { run: id } => match run(view, truth, *id)? {
+            Some(told) if !has(told, &|fact| matches!(fact, Fact::Decided(_))) => {
+                Err(format!("acknowledged: what was decided of {id} is lost"))
+            }
+            _ => Ok(()),
+        },
         Acknowledged::Signalled { run: id, dedup } => match run(view, truth, *id)? {
             Some(told)
                 if !has(
@@ -55,15 +70,22 @@ fn holds(view: &View, truth: &Truth, what: &Acknowledged) -> Result<(), Violatio
         Acknowledged::Updated { run: id, dedup, answer } => match run(view, truth, *id)? {
             Some(told) => {
                 let known = told.run.updates.iter().find(|update| update.dedup.as_deref() == Some(dedup));
-                match known.map(|update| format!("{:?}", update.state)) {
-                    Some(state) if state.contains(&answer.to_string()) => Ok(()),
+                match known.map(|update| &update.state) {
+                    Some(UpdateState::Answered { reply: Reply::Value(value), .. })
+                        if value.text() == answer.to_string() =>
+                    {
+                        Ok(())
+                    }
                     found => Err(format!("acknowledged: the answer {answer} to {dedup} of {id} is now {found:?}")),
                 }
             }
             None => Ok(()),
         },
-        Acknowledged::Ended { run: id, .. } => match run(view, truth, *id)? {
+        Acknowledged::Ended { run: id, result } => match run(view, truth, *id)? {
             Some(told) if told.run.status() != Status::Done => Err(format!("acknowledged: {id} had ended well")),
+            Some(told) if told.run.result.as_ref().map(|found| found.text()) != Some(result) => {
+                Err(format!("acknowledged: the result of {id} was {result}, and is {:?}", told.run.result))
+            }
             _ => Ok(()),
         },
         Acknowledged::Resolved { run: id, key, .. } => match run(view, truth, *id)? {

@@ -6,6 +6,7 @@ pub(crate) mod effects;
 pub(crate) mod isolation;
 pub(crate) mod joins;
 pub(crate) mod journal;
+pub(crate) mod keys;
 pub(crate) mod liveness;
 pub(crate) mod order;
 pub(crate) mod ownership;
@@ -45,6 +46,8 @@ pub(crate) struct View {
     heads: Vec<Seq>,
     /// A hash for every row that was seen, which must not change while the row says something.
     seen: BTreeMap<(u16, Seq), u64>,
+    /// Who holds places of concurrency keys.
+    places: keys::Places,
 }
 
 impl View {
@@ -57,6 +60,7 @@ impl View {
             rows: BTreeMap::new(),
             heads,
             seen: BTreeMap::new(),
+            places: keys::Places::default(),
         }
     }
 
@@ -121,6 +125,9 @@ impl View {
 
     /// A row that was seen stays as it was, unless it was emptied.
     fn keep(&mut self, shard: u16, row: &Row) -> Result<(), Violation> {
+        if !self.seen.contains_key(&(shard, row.seq)) {
+            self.places.follow(row);
+        }
         if row.facts.is_empty() {
             self.seen.remove(&(shard, row.seq));
             return Ok(());
@@ -152,6 +159,7 @@ pub(crate) fn check(view: &View, witness: &Witness) -> Result<(), Violation> {
     let truth = witness.truth.lock();
     journal::check(view)?;
     ownership::check(view)?;
+    view.places.check()?;
     acknowledged::check(view, &truth)?;
     claims::check(view)?;
     effects::check(view, &truth)?;

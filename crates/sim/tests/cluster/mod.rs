@@ -11,21 +11,20 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use abide::{Client, Clock, Machine, Workflow, await_signal, child, done, spawn};
-use abide_kernel::Str;
 use abide_runtime::{Config, Crank, Entropy, Letter, Link, Sharing, Turned};
 use abide_store::Member;
 use abide_store::memory::MemoryStore;
 
 pub const LEASE_MS: i64 = 10_000;
 
-/// Letters on their way: from whom, to which process, and what; and whether none goes any more.
+/// Letters on their way: from whom, to whom, and what; and whether none goes any more.
 #[derive(Clone, Default)]
-pub struct Post(pub Arc<Mutex<VecDeque<(Member, Str, Letter)>>>, pub Arc<AtomicBool>);
+pub struct Post(pub Arc<Mutex<VecDeque<(Member, Member, Letter)>>>, pub Arc<AtomicBool>);
 
 impl Link for Post {
     fn send(&self, from: &Member, to: &Member, letter: Letter) {
         if !self.1.load(Ordering::SeqCst) {
-            self.0.lock().unwrap().push_back((from.clone(), to.process.clone(), letter));
+            self.0.lock().unwrap().push_back((from.clone(), to.clone(), letter));
         }
     }
 }
@@ -118,9 +117,10 @@ impl Cluster {
             }
             let letters = std::mem::take(&mut *self.post.0.lock().unwrap());
             for (from, to, letter) in letters {
-                let node = places.iter().filter_map(|place| self.nodes[*place].as_ref());
-                for node in node.filter(|node| *node.engine().process() == to) {
-                    node.engine().receive(&from, letter.clone());
+                // Whoever is at that address now, also if it is not the one that was meant.
+                for place in places.iter().filter(|place| place.to_string() == *to.address) {
+                    let Some(node) = &self.nodes[*place] else { continue };
+                    node.engine().receive(&from, &to.process, letter.clone());
                     quiet = 0;
                 }
             }
