@@ -273,8 +273,9 @@ impl Shared {
             }
             any = true;
             for (shard, load) in loads {
-                if let Err(fault) = self.load(store, shard, load) {
-                    self.append_failed(store, &fault);
+                if let Err(fault) = self.load(store, shard, load)
+                    && !self.read_failed(store, shard, fault)
+                {
                     return true;
                 }
             }
@@ -326,7 +327,9 @@ impl Shared {
             let envelopes = match store.read_envelopes(id, usize::MAX / 2) {
                 Ok(envelopes) => envelopes,
                 Err(fault) => {
-                    self.append_failed(store, &fault);
+                    if self.read_failed(store, id, fault) {
+                        continue;
+                    }
                     return true;
                 }
             };
@@ -346,6 +349,20 @@ impl Shared {
             Some(StoredRun { run, head }) => Loaded::Run(Box::new(run), head),
             None => self.damage(run).map_or(Loaded::Missing, Loaded::Corrupt),
         })
+    }
+
+    /// Something of one shard could not be read. If that is because it is damaged, and nodes share the store, the shard is
+    /// set aside. Whether the others are what they were.
+    fn read_failed(&self, store: &mut dyn Store, id: ShardId, fault: Fault) -> bool {
+        // Of the shard, what is durable leaves before it goes.
+        self.let_out(self.core.lock(), &mut Vec::new());
+        match self.set_shard_aside(id, fault) {
+            Ok(()) => true,
+            Err(fault) => {
+                self.append_failed(store, &fault);
+                false
+            }
+        }
     }
 
     /// An append failed. What was gathered is dropped with everything that hangs on it, and the shards are opened

@@ -14,6 +14,7 @@ mod completion;
 mod config;
 mod core;
 mod crank;
+mod damage;
 mod desk;
 mod desks;
 mod dispatch;

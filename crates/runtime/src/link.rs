@@ -75,6 +75,8 @@ pub enum Letter {
     Took(Vec<(ShardId, ShardEpoch)>),
     /// These shards are free.
     Released(Vec<(ShardId, ShardEpoch)>),
+    /// The records of these shards are damaged, as was found here. They are not served here.
+    Damaged(Vec<(ShardId, String)>),
     /// These kinds of workers ask at my desk.
     Desk(Vec<Kind>),
     /// There is something here for workers of a kind that asks at your desk.
@@ -188,6 +190,7 @@ impl Shared {
             Letter::Moved { run } => self.heard_of_move(run),
             Letter::Rows { number, rows } => self.heard_of(&from.process, number, rows),
             Letter::Released(shards) => core.others_released(now, &shards),
+            Letter::Damaged(shards) => core.others_set_aside(now, from, shards, &mut replies),
             Letter::Desk(kinds) => core.heard_kinds(now, from, kinds),
             Letter::Work(kind) => core.is_asked(now, from, &kind),
             Letter::Seat { seat, kind, by, most } => core.seat(now, from, seat, *kind, *by, most),

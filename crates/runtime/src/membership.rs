@@ -98,6 +98,7 @@ impl Shared {
             core.look_at_desks(now);
             self.follow_others(&core);
             self.tell_rules(&core);
+            core.tell_damage();
             let served: Vec<ShardId> = core.served().map(Shard::id).collect();
             core.mail_waits(&served);
             let planned = core.ring.as_ref().map(|ring| ring.plan(&served)).unwrap_or_default();
@@ -124,15 +125,28 @@ impl Shared {
             let absent = |id: ShardId| core.shards[usize::from(id.0)].is_none();
             ours.filter(|owned| absent(owned.shard)).map(|owned| (owned.shard, owned.epoch)).collect()
         };
-        for (id, epoch) in &strays {
-            if let Some(cluster) = store.cluster() {
-                cluster.release(*id, *epoch)?;
-            }
-        }
-        if let (false, Some(ring)) = (strays.is_empty(), &self.core.lock().ring) {
-            ring.tell_all(&Letter::Released(strays));
+        let released = self.release_all(store, strays)?;
+        if let (false, Some(ring)) = (released.is_empty(), &self.core.lock().ring) {
+            ring.tell_all(&Letter::Released(released));
         }
         Ok(())
+    }
+
+    /// Gives shards up in the store, and tells which: one whose record is damaged cannot be released either.
+    fn release_all(
+        &self,
+        store: &mut dyn Store,
+        shards: Vec<(ShardId, ShardEpoch)>,
+    ) -> Result<Vec<(ShardId, ShardEpoch)>, Fault> {
+        let mut released = Vec::with_capacity(shards.len());
+        for (id, epoch) in shards {
+            let Some(cluster) = store.cluster() else { break };
+            match cluster.release(id, epoch) {
+                Ok(()) => released.push((id, epoch)),
+                Err(fault) => self.set_shard_aside(id, fault)?,
+            }
+        }
+        Ok(released)
     }
 
     /// Takes shards, and tells the others.
@@ -150,8 +164,10 @@ impl Shared {
                 // Someone else was quicker.
                 Err(fault) if fault.kind == FaultKind::Held => {}
                 Err(fault) => {
-                    failed = Some(fault);
-                    break;
+                    failed = self.set_shard_aside(*id, fault).err();
+                    if failed.is_some() {
+                        break;
+                    }
                 }
             }
         }
@@ -235,11 +251,7 @@ impl Shared {
             }
         }
         tell_unknown(told);
-        for (id, epoch) in &released {
-            if let Some(cluster) = store.cluster() {
-                cluster.release(*id, *epoch)?;
-            }
-        }
+        let released = self.release_all(store, released)?;
         let mut core = self.core.lock();
         if let Some(ring) = &mut core.ring {
             for (id, _) in &released {
@@ -384,6 +396,9 @@ impl Core {
                     continue;
                 }
                 Some(forward.waiter)
+            } else if let Some((waiter, answer)) = ring.take_hopeless(ticket, home) {
+                self.reply(waiter, answer, replies);
+                continue;
             } else {
                 ring.ask(now, ticket, home)
             };

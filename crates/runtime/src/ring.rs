@@ -42,6 +42,8 @@ pub(crate) struct Ring {
     next_retry: Option<Timestamp>,
     /// Shards here for which envelopes wait in the store, and who said so.
     pub(crate) mail: BTreeMap<ShardId, Vec<(Member, Mail)>>,
+    /// Shards that were set aside because they are damaged, by whom, and what was found.
+    pub(crate) aside: BTreeMap<(ShardId, Str), String>,
     pub(crate) peers: BTreeMap<Str, Peer>,
     pub(crate) roll_calls: RollCalls,
 }
@@ -134,6 +136,7 @@ impl Ring {
             has_news: false,
             next_retry: None,
             mail: BTreeMap::new(),
+            aside: BTreeMap::new(),
             peers: BTreeMap::new(),
             roll_calls: RollCalls::default(),
         }
@@ -169,7 +172,7 @@ impl Ring {
         let first = place * shards / takers.len();
         let free = (0..shards).map(|turn| ShardId(((first + turn) % shards) as u16)).filter(|shard| {
             let ours = self.view.owner(*shard).is_none_or(|owner| owner.member.process == self.member.process);
-            ours && !served.contains(shard)
+            ours && !served.contains(shard) && !self.is_aside(*shard, &self.member.process)
         });
         (give, free.take(share.saturating_sub(served.len())).collect())
     }
@@ -219,6 +222,12 @@ impl Ring {
     pub(crate) fn take_forwards(&mut self) -> Vec<Waiter> {
         self.questions.clear();
         std::mem::take(&mut self.forwards).into_values().map(|forward| forward.waiter).collect()
+    }
+
+    /// The command that somebody waits for under a ticket.
+    pub(crate) fn waits_under(&self, ticket: Ticket) -> Option<&Command> {
+        let forward = self.forwards.get(&ticket).filter(|forward| !matches!(forward.waiter, Waiter::Nobody))?;
+        Some(&forward.command)
     }
 
     /// How many things that must not be lost wait for an answer from elsewhere.
@@ -418,6 +427,8 @@ impl Ring {
         // One that is thought dead may only have been slow, and ask again.
         let kept = LEASES_REMEMBERED * self.lease_ms;
         self.peers.retain(|process, peer| living.contains(process) || view.now.since(peer.heard_at) < kept);
+        // Whoever comes back may find it repaired.
+        self.aside.retain(|(_, process), _| living.contains(process));
         self.view = view;
         // Others may have asked it to drain, or to take its share again.
         if let Some(asked) = self.find(&self.member.process).map(|member| member.draining) {

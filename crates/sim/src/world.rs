@@ -508,6 +508,7 @@ fn seen(witness: &Witness, letter: &Letter) {
         Letter::Told { .. } => witness.saw("ledger_told_by_another_node"),
         Letter::Ask { .. }
         | Letter::Joined
+        | Letter::Damaged(_)
         | Letter::Forget { .. }
         | Letter::Fetched(_)
         | Letter::Follow { .. }

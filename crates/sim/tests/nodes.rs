@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 
 use abide::{Payload, Status};
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{RunId, StartSpec};
+use abide_kernel::{RunId, ShardId, ShardMap, StartSpec};
 use abide_runtime::Letter;
+use abide_store::{Filter, Page, Store};
 use cluster::{Cluster, LEASE_MS, Stay, poll};
 
 /// Starts runs until one lives in a shard of each node.
@@ -103,7 +104,6 @@ fn a_node_that_opens_shards_slowly_renews_its_lease_in_between() {
 /// commands; asked to, it takes its share again.
 #[test]
 fn a_node_that_drains_gives_its_shards_to_the_others() {
-    use abide_store::Store;
     let mut cluster = Cluster::new(2);
     let runs = start_everywhere(&cluster, 0);
     let process = cluster.node(0).engine().process().clone();
@@ -225,6 +225,75 @@ fn a_claim_of_a_dead_node_lasts_another_lease() {
     assert_eq!(reclaims(&cluster), 0, "the claims ended with the lease that the dead node had given them");
     cluster.pass_for(16_000, &[1]);
     assert!(reclaims(&cluster) > 0);
+}
+
+/// A shard that a node serves, and in which one of the runs lives.
+fn shard_of(cluster: &Cluster, place: usize, runs: &[RunId]) -> ShardId {
+    let process = cluster.node(place).engine().process().clone();
+    let seen = cluster.store.reader().unwrap().membership().unwrap().unwrap();
+    let mut homes = runs.iter().map(|run| ShardMap::new(4).home(run.slot()));
+    homes.find(|home| seen.shards[usize::from(home.0)].owner.as_ref() == Some(&process)).unwrap()
+}
+
+/// Nobody closed, and everybody serves what is whole: runs elsewhere end, of those in the damaged shard each node says what is
+/// wrong, and lists leave nothing out.
+fn goes_on_without(cluster: &Cluster, places: &[usize], damaged: ShardId, runs: &[RunId]) {
+    assert!(cluster.nodes.iter().flatten().all(|node| node.closed().is_none()));
+    assert_eq!(cluster.serves().iter().sum::<usize>(), 3);
+    let is_whole = |run: &RunId| ShardMap::new(4).home(run.slot()) != damaged;
+    assert!(runs.iter().any(|run| !is_whole(run)));
+    for (n, run) in runs.iter().enumerate() {
+        let by = places[n % places.len()];
+        let handle = cluster.client(by).run(*run);
+        let said = cluster.wait(places, async { handle.signal("paid", &1u64).await });
+        if is_whole(run) {
+            said.unwrap();
+            cluster.wait(places, async { handle.result::<u64>().await.unwrap() });
+        } else {
+            assert!(said.unwrap_err().to_string().contains("damaged"));
+            let explained = cluster.wait(places, async { handle.explain().await });
+            assert!(explained.unwrap_err().to_string().contains("damaged"));
+        }
+        let listing = async { cluster.client(by).list(&Filter::default(), &Page { most: 100, before: None }).await };
+        let listed = cluster.wait(places, listing).unwrap();
+        assert!(runs.iter().filter(|run| is_whole(run)).all(|run| listed.iter().any(|listed| listed.run == *run)));
+    }
+}
+
+/// G10: a shard whose row is damaged is set aside and reported, and the others go on. It used to close the node that took it
+/// with everything else that it served, then the next node, and so on.
+#[test]
+fn a_damaged_shard_is_set_aside_and_the_others_go_on() {
+    let mut cluster = Cluster::new(2);
+    let runs = start_everywhere(&cluster, 0);
+    let damaged = shard_of(&cluster, 0, &runs);
+    cluster.store.faults().corrupt_shard(damaged);
+    cluster.nodes[0].take().unwrap().engine().crash();
+    cluster.pass_for(2 * LEASE_MS, &[1]);
+    assert_eq!((cluster.serves(), cluster.node(1).closed()), (vec![0, 3], None));
+    // Whoever comes meets the same.
+    cluster.add(Stay::Long);
+    cluster.pass_for(2 * LEASE_MS, &[1, 2]);
+    goes_on_without(&cluster, &[1, 2], damaged, &runs);
+}
+
+/// G10: the same of an envelope, which its receiver meets while it serves. The shard is released, and whoever takes it next
+/// sets it aside too.
+#[test]
+fn a_shard_whose_mail_is_damaged_is_set_aside_and_the_others_go_on() {
+    let cluster = Cluster::new(2);
+    let runs = start_everywhere(&cluster, 0);
+    let damaged = shard_of(&cluster, 1, &runs);
+    cluster.store.faults().corrupt_mail(damaged);
+    for n in 0..12u64 {
+        // Those that would live there are refused.
+        let client = cluster.client(0);
+        let _ = cluster.wait(&[0, 1], async { client.start("family", &n).await });
+    }
+    cluster.pass_for(2 * LEASE_MS, &[0, 1]);
+    goes_on_without(&cluster, &[0, 1], damaged, &runs);
+    let seen = cluster.store.reader().unwrap().membership().unwrap().unwrap();
+    assert_eq!(seen.shards[usize::from(damaged.0)].owner, None, "nobody serves it, and the store says so");
 }
 
 /// SE-40: letters between nodes are hints. Without any of them what one shard sends to another still arrives, by the

@@ -61,6 +61,8 @@ pub struct Meter {
     pub leases_expired: u64,
     /// Writes that were refused because another owns the shard.
     pub fenced_writes: u64,
+    /// Shards that were set aside because what is kept of them is damaged.
+    pub shards_damaged: u64,
     /// Attempts that were set aside because the code does not fit what is recorded.
     pub divergences: u64,
     /// Attempts that were set aside.
@@ -85,6 +87,7 @@ impl Default for Meter {
             schedule_to_start: HashMap::new(),
             leases_expired: 0,
             fenced_writes: 0,
+            shards_damaged: 0,
             divergences: 0,
             dead_letters: 0,
             anomalies: 0,

@@ -88,6 +88,8 @@ impl Seen {
         sheet.counter("abide_leases_expired", "Leases that ended without an answer.", meter.leases_expired)?;
         let help = "Writes that were refused because another owns the shard.";
         sheet.counter("abide_fenced_writes", help, meter.fenced_writes)?;
+        let help = "Shards that were set aside because what is kept of them is damaged.";
+        sheet.counter("abide_shards_damaged", help, meter.shards_damaged)?;
         let help = "Attempts that were set aside because the code does not fit what is recorded.";
         sheet.counter("abide_divergences", help, meter.divergences)?;
         sheet.counter("abide_dead_letters", "Attempts that were set aside.", meter.dead_letters)?;

@@ -52,6 +52,7 @@ impl Cluster for MemoryStore {
         self.counts.write();
         let mut state = lock(&self.state);
         if let Some(owned) = state.shards.get_mut(usize::from(shard.0)).filter(|owned| owned.epoch == epoch) {
+            owned.check_row(shard)?;
             owned.owner = None;
         }
         Ok(())

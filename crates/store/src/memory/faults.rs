@@ -184,6 +184,16 @@ impl Faults {
         row.facts[0] ^= 1;
     }
 
+    /// Damages what is kept of a shard beside its log: it can neither be opened nor released.
+    pub fn corrupt_shard(&self, shard: ShardId) {
+        lock(&self.state).shards[usize::from(shard.0)].row_damaged = true;
+    }
+
+    /// Damages the first envelope for a shard that it has not consumed, whenever there is one.
+    pub fn corrupt_mail(&self, shard: ShardId) {
+        lock(&self.state).shards[usize::from(shard.0)].mail_damaged = true;
+    }
+
     /// Damages a run's checkpoint.
     ///
     /// # Panics

@@ -179,7 +179,7 @@ impl Store for MemoryStore {
     }
 
     fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {
-        Ok(self.read()?.read_envelopes(to, most))
+        self.read()?.read_envelopes(to, most)
     }
 
     fn write_token(&mut self, token: &StoredToken) -> Result<(), Fault> {

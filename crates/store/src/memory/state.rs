@@ -49,6 +49,9 @@ pub(super) struct ShardState {
     /// Who took it last and has not released it.
     pub(super) owner: Option<Str>,
     pub(super) watermark: Seq,
+    /// Whether what is kept of it, or an envelope that it has not consumed, is not as it was written.
+    pub(super) row_damaged: bool,
+    pub(super) mail_damaged: bool,
     /// The row at position `n` stands at index `n - 1`.
     pub(super) rows: Vec<RawRow>,
 }
@@ -63,6 +66,13 @@ pub(super) struct Indexed {
 impl ShardState {
     pub(super) fn head(&self) -> Seq {
         Seq(self.rows.len() as u64)
+    }
+
+    pub(super) fn check_row(&self, shard: ShardId) -> Result<(), Fault> {
+        if self.row_damaged {
+            return Err(Fault::corrupt(None, None, format!("the row of shard {} is damaged", shard.0)));
+        }
+        Ok(())
     }
 }
 
@@ -97,6 +107,7 @@ impl State {
             let message = format!("the store has {count} shards, counted from 0; found shard {}", shard.0);
             return Err(Fault::new(FaultKind::Unusable, message));
         };
+        state.check_row(shard)?;
         journal::check_end(shard, state.head(), state.watermark)?;
         state.epoch.0 += 1;
         state.owner = Some(owner.into());
@@ -323,8 +334,16 @@ impl State {
         ReadyPage { places, more: visible.next().is_some() }
     }
 
-    pub(super) fn read_envelopes(&self, to: ShardId, most: usize) -> Vec<Envelope> {
-        self.unconsumed(to).take(most).cloned().collect()
+    pub(super) fn read_envelopes(&self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {
+        let envelopes: Vec<Envelope> = self.unconsumed(to).take(most).cloned().collect();
+        let damaged = self.shards.get(usize::from(to.0)).is_some_and(|state| state.mail_damaged);
+        match envelopes.first().filter(|_| damaged) {
+            Some(Envelope { from, number, .. }) => {
+                let message = format!("envelope {number} from shard {} to shard {} is damaged", from.0, to.0);
+                Err(Fault::corrupt(None, None, message))
+            }
+            None => Ok(envelopes),
+        }
     }
 
     /// The envelopes for a shard that it has not consumed, by sender and number.

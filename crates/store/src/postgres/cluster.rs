@@ -1,8 +1,9 @@
 //! Several nodes over one database, with leases by the database's clock.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use abide_kernel::{ShardEpoch, ShardId, Timestamp};
+use abide_kernel::{ShardEpoch, ShardId, ShardMap, Timestamp};
 use tokio_postgres::Row;
 
 use super::column::{escape, unescape};
@@ -56,6 +57,7 @@ impl Cluster for PostgresStore {
     fn renew(&mut self, member: &Member, lease: Duration) -> Result<Membership, Fault> {
         self.counts.write();
         let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 2);
+        let map = self.map;
         let seen = self.link.run("renewing the node's lease", Work::Repeatable, async |live: &mut Live| {
             let with: [super::link::Value<'_>; 6] = [
                 &escape(&member.process),
@@ -65,7 +67,7 @@ impl Cluster for PostgresStore {
                 &lease,
                 &FORGOTTEN_MS,
             ];
-            membership(&live.query(RENEW, &with).await?)
+            membership(map, &live.query(RENEW, &with).await?)
         })?;
         let own = seen.living.iter().find(|living| living.member.process == member.process);
         let until = own.map_or(0, |living| living.until.0);
@@ -108,11 +110,11 @@ impl Cluster for PostgresStore {
 }
 
 /// Everybody whom the store knows of.
-pub(super) async fn look(live: &mut Live) -> Result<Membership, Trouble> {
-    membership(&live.query(LOOK, &[]).await?)
+pub(super) async fn look(live: &mut Live, map: ShardMap) -> Result<Membership, Trouble> {
+    membership(map, &live.query(LOOK, &[]).await?)
 }
 
-fn membership(rows: &[Row]) -> Result<Membership, Trouble> {
+fn membership(map: ShardMap, rows: &[Row]) -> Result<Membership, Trouble> {
     let mut seen = Membership::default();
     for row in rows {
         let text = |column: usize| row.try_get::<_, String>(column).map(unescape);
@@ -141,6 +143,10 @@ fn membership(rows: &[Row]) -> Result<Membership, Trouble> {
     }
     seen.living.sort_by(|one, other| one.member.process.cmp(&other.member.process));
     (seen.living, seen.gone) = seen.living.into_iter().partition(|living| living.until > seen.now);
+    // One whose row is missing is damaged, and has its place: nobody owns it, and whoever takes it is told what is wrong.
+    let known: BTreeSet<ShardId> = seen.shards.iter().map(|owned| owned.shard).collect();
+    let missing = map.all().filter(|shard| !known.contains(shard));
+    seen.shards.extend(missing.map(|shard| Owned { shard, epoch: ShardEpoch(0), owner: None }));
     seen.shards.sort_by_key(|owned| owned.shard);
     Ok(seen)
 }

@@ -159,7 +159,8 @@ impl Reader for PostgresReader {
     }
 
     fn membership(&mut self) -> Result<Option<Membership>, Fault> {
-        self.read("looking who lives", async |live: &mut Live| Ok(Some(cluster::look(live).await?)))
+        let map = self.map;
+        self.read("looking who lives", async |live: &mut Live| Ok(Some(cluster::look(live, map).await?)))
     }
 }
 
