@@ -62,8 +62,18 @@ pub(super) const STARTED: &str = "
 SELECT a.id IS NOT NULL, CASE WHEN a.code = 'accepted' THEN a.run END
 FROM request r LEFT JOIN request_answer a ON a.id = r.id WHERE r.id = $1 AND r.what = 'start'";
 
-const MAKE_DAYS: &str = "SELECT make_days() FROM shard WHERE id = $1 AND epoch = $2";
-const DROP_DAYS: &str = "SELECT drop_days() FROM shard WHERE id = $1 AND epoch = $2";
+/// Nobody else takes the shard meanwhile, and whoever waited for one who did finds nothing: two never look after the tables
+/// at once.
+const MAKE_DAYS: &str = "
+WITH held AS MATERIALIZED (
+    SELECT id FROM shard WHERE id = $1 AND epoch = $2 FOR SHARE
+)
+SELECT make_days() FROM held";
+const DROP_DAYS: &str = "
+WITH held AS MATERIALIZED (
+    SELECT id FROM shard WHERE id = $1 AND epoch = $2 FOR SHARE
+)
+SELECT drop_days() FROM held";
 
 /// The way in from SQL.
 pub(super) struct PostgresIntake {
