@@ -100,6 +100,9 @@ pub struct Run {
     /// Someone wants it to end, and it undoes what it did first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelling: Option<Arc<crate::Cancelling>>,
+    /// Claims that were taken away for that: their workers did nothing wrong, and are told why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<Taken>,
     /// What people were and are asked, oldest first.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub manual: Arc<Vec<Manual>>,
@@ -214,6 +217,15 @@ pub enum Phase {
     },
     /// The run ended first.
     Closed,
+}
+
+/// A claim that was taken from its worker, who has not let go of it by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// The claim's number.
+    pub claim: u32,
+    /// By what its worker is known.
+    pub token: crate::TokenHash,
 }
 
 /// A worker's hold on an attempt.

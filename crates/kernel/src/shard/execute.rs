@@ -9,7 +9,7 @@ use crate::transition::{
     Transition, anomaly, cancel, child, claim, compact, complete, dead_letter, fail, heartbeat, manual, progress,
     purge, record, recover, resolve, schedule, signal, update, wake,
 };
-use crate::{Fact, Facts, Refusal, Row, Run, RunId, TokenHash, TurnRef, Update};
+use crate::{Fact, Facts, Refusal, Row, Run, RunId, Status, TokenHash, TurnRef, Update};
 
 /// What someone waits for who watches a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Watched {
 /// How a run ended, for those who wait for it.
 pub(super) fn ending(run: &Run) -> Ending {
     let status = run.status();
-    let error = run.last_error.clone().filter(|_| status != crate::Status::Done);
+    let error = run.last_error.clone().filter(|_| status != Status::Done);
     Ending { run: run.id, status, result: run.result.clone(), error }
 }
 
@@ -158,7 +158,16 @@ impl Shard {
                 self.transact(id, transition);
                 self.answer(ticket, Answer::Extended { lease_until });
             }
-            Err(refusal) => self.conclude(ticket, id, Err(refusal)),
+            Err(refusal) => self.refuse_beat(ticket, id, refusal),
+        }
+    }
+
+    /// Refuses one who is still at it. That is how a worker learns that its run was cancelled: what is no contradiction is
+    /// no anomaly.
+    fn refuse_beat(&mut self, ticket: Option<Ticket>, id: RunId, refusal: Refusal) {
+        match refusal {
+            Refusal::RunOver { status: Status::Cancelled, .. } => self.answer(ticket, Answer::Refused(refusal)),
+            refusal => self.conclude(ticket, id, Err(refusal)),
         }
     }
 
@@ -181,7 +190,7 @@ impl Shard {
                 self.emit(Output::Progressed(id));
                 self.execute_heartbeat(ticket, id, claim, token);
             }
-            Err(refusal) => self.conclude(ticket, id, Err(refusal)),
+            Err(refusal) => self.refuse_beat(ticket, id, refusal),
         }
     }
 

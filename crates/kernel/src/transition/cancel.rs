@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use super::{Transition, record, schedule};
 use crate::envelope::Message;
-use crate::{Cancelling, ClaimRef, CursorRef, Ended, ErrorInfo, Fact, Phase, Refusal, RequestId, Run, Status};
+use crate::{Cancelling, ClaimRef, CursorRef, Ended, ErrorInfo, Fact, Phase, Refusal, RequestId, Run, Status, Taken};
 
 /// Ends the run, and its open children if `cascade` says so. An empty transition means: this request had
 /// cancelled it before.
@@ -71,8 +71,14 @@ pub(super) fn finish(run: &Run, transition: &mut Transition) {
     tell_children(run, asked.request, asked.cascade, &asked.reason, transition);
 }
 
+/// The claims that are held now end with the same row.
 pub(super) fn apply_cancelling(run: &mut Run, cancelling: &Cancelling) {
     run.cancelling = Some(Arc::new(cancelling.clone()));
+    let held = run.cursors.iter().filter_map(|cursor| match (&cursor.phase, &cursor.claimant) {
+        (Phase::Claimed(claim), Some(by)) => Some(Taken { claim: claim.number, token: by.token }),
+        _ => None,
+    });
+    run.taken = held.collect();
 }
 
 fn tell_children(run: &Run, request: RequestId, cascade: bool, reason: &Arc<ErrorInfo>, transition: &mut Transition) {

@@ -105,6 +105,7 @@ fn apply_ended(run: &mut Run, ended: &Ended, meta: Meta) {
     if let Some(error) = &ended.error {
         run.last_error = Some(error.clone());
     }
+    run.taken = Vec::new();
     manual::close(run, None, ManualEnd::RunEnded, meta);
     for cursor in &mut run.cursors {
         if !matches!(cursor.phase, Phase::Finished { .. }) {
@@ -145,7 +146,8 @@ pub(crate) fn end(run: &Run, ended: Ended, transition: &mut Transition) {
     transition.facts.push(Fact::Ended(alloc::boxed::Box::new(ended)));
 }
 
-/// The cursor that holds claim `number`, if its fence is the current one and its lease has not ended.
+/// The cursor that holds claim `number`, if its fence is the current one and its lease has not ended. One that was taken
+/// away so that the run can undo what it did is refused by that name.
 pub(crate) fn fenced(run: &Run, number: u32, token: TokenHash, now: crate::Timestamp) -> Result<u16, Refusal> {
     if let Some(end) = &run.end {
         return Err(Refusal::RunOver { run: run.id, status: end.status });
@@ -167,7 +169,11 @@ pub(crate) fn fenced(run: &Run, number: u32, token: TokenHash, now: crate::Times
         }
         return Ok(index as u16);
     }
-    Err(Refusal::StaleClaim { claim: number, current })
+    Err(match run.taken.iter().find(|taken| taken.claim == number) {
+        Some(taken) if taken.token == token => Refusal::Cancelling { run: run.id },
+        Some(_) => Refusal::WrongToken { claim: number },
+        None => Refusal::StaleClaim { claim: number, current },
+    })
 }
 
 fn claimant_token(cursor: &Cursor) -> Option<TokenHash> {

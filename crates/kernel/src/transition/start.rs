@@ -154,6 +154,7 @@ pub fn begin(id: RunId, started: &Started, at: Timestamp) -> Run {
         ops_seen: 0,
         open: Vec::new(),
         cancelling: None,
+        taken: Vec::new(),
         orphaned: false,
         begun: false,
         continuations: 0,

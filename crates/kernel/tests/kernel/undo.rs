@@ -7,7 +7,7 @@ use crate::support::{Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
-use abide_kernel::{ErrorInfo, Moment, Outcome, Policy, RetryPolicy, RunId, Standing, Status};
+use abide_kernel::{ClaimId, ErrorInfo, Moment, Outcome, Policy, RetryPolicy, RunId, Standing, Status};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -17,6 +17,10 @@ fn world() -> World {
 
 fn intend(op: u32, key: &str, what: Wanted) -> Entry {
     Entry::Intend { op, key: key.into(), input: 0, what }
+}
+
+fn sleep() -> Wanted {
+    Wanted::Timer(Moment::In(60_000))
 }
 
 fn undo() -> Entry {
@@ -69,7 +73,7 @@ fn armed(world: &mut World) -> RunId {
 #[test]
 fn a_cancelled_run_is_brought_back_to_undo() {
     let sleeps = |world: &mut World, run: RunId| {
-        let timer = intend(2, "sleep", Wanted::Timer(Moment::In(60_000)));
+        let timer = intend(2, "sleep", sleep());
         returns(world, run, Outcome::Suspend { seen: 0 }, vec![timer])
     };
     let rests = |world: &mut World, run: RunId| fails(world, run, false);
@@ -91,6 +95,53 @@ fn a_cancelled_run_is_brought_back_to_undo() {
         assert_eq!(show(&mut world, run).status(), Status::Cancelled);
         check::check(&world);
     }
+}
+
+/// A worker whose claim was taken away for a cancellation hears of it with its next heartbeat, by name, whether somebody
+/// undoes already or not; it was once told that another worker has its attempt, and that stood in the run's story as an
+/// anomaly. The fence holds all the same, also against whoever only knows the number.
+#[test]
+fn a_heartbeat_tells_of_a_cancellation() {
+    let mut world = world();
+    world.join(Hand { lease_ms: 100_000, ..Hand::new("w2", &["flow"]) });
+    let run = armed(&mut world);
+    let held = world.dispatches[&run].claim;
+    let beat = |by: &str, number: u32| Command::Heartbeat { claim: ClaimId { number, ..held }, token: token(by) };
+    let request = world.request();
+    recorded(&world.ask(cancel(run, request, false)));
+    refused(&world.ask(beat("w1", held.number)), "cancelling");
+    assert_eq!(world.claim("w2", 1), 1, "somebody undoes");
+    refused(&world.ask(beat("w1", held.number)), "cancelling");
+    let recording = Recording { claim: held.number, token: token("w1"), entries: vec![intend(2, "more", sleep())] };
+    refused(&world.ask(Command::Record { run, recording: Box::new(recording) }), "cancelling");
+    assert!(show(&mut world, run).anomalies.is_empty(), "{:?}", show(&mut world, run).anomalies);
+
+    refused(&world.ask(beat("w2", held.number)), "wrong_token");
+    refused(&world.ask(beat("w1", held.number + 9)), "stale_claim");
+    assert_eq!(show(&mut world, run).anomalies.len(), 2);
+    let mut completing = completing(&world, run, Outcome::Cancelled);
+    completing.token = token("w2");
+    recorded(&world.ask(Command::Complete { run, completing }));
+    refused(&world.ask(beat("w1", held.number)), "run_over");
+    let after = show(&mut world, run);
+    assert_eq!((after.status(), after.anomalies.len(), after.taken.len()), (Status::Cancelled, 2, 0));
+    check::check(&world);
+}
+
+/// A run with nothing to undo ends at once: its worker's heartbeat is told so and is no anomaly; its result is one.
+#[test]
+fn a_heartbeat_tells_of_the_end_of_a_cancelled_run() {
+    let mut world = world();
+    let run = world.start(flow());
+    assert_eq!(world.claim("w1", 1), 1);
+    let (claim, request) = (world.dispatches[&run].claim, world.request());
+    let late = completing(&world, run, Outcome::Cancelled);
+    recorded(&world.ask(cancel(run, request, false)));
+    refused(&world.ask(Command::Heartbeat { claim, token: token("w1") }), "run_over");
+    assert!(show(&mut world, run).anomalies.is_empty());
+    refused(&world.ask(Command::Complete { run, completing: late }), "run_over");
+    assert_eq!(show(&mut world, run).anomalies.len(), 1);
+    check::check(&world);
 }
 
 /// What is only there to undo something keeps its policy, is not begun, and is nothing to wait for.

@@ -221,7 +221,7 @@ fn hear(mut said: Said, answer: ReportAnswer) -> Option<Said> {
 }
 
 /// Refusals by which a worker knows that it has lost the attempt.
-const LOST: [&str; 5] = ["stale_claim", "wrong_token", "lease_expired", "run_over", "not_found"];
+const LOST: [&str; 6] = ["stale_claim", "wrong_token", "lease_expired", "cancelling", "run_over", "not_found"];
 
 fn refusal(said: &Said, problem: Problem) -> Told {
     // The refusal of the second may only mean that the first was recorded.
