@@ -112,6 +112,9 @@ async fn a_worker_of_one_server_serves_all() {
     let workers = two.ask("/v1/namespaces/default/workers").await;
     assert_eq!((&workers["workers"][0]["worker"], &workers["workers"][0]["node"]), (&json!("hand"), &json!("one")));
     assert_eq!(workers["silent"], json!([]), "{workers}");
+    let offered = two.ask("/v1/namespaces/default/workflows").await;
+    let first = &offered["workflows"][0];
+    assert_eq!((&first["workflow"], &first["workers"]), (&json!("parcel"), &json!(1)), "{offered}");
     two.tell("-STOP");
     while !two.is_stopped() {
         tokio::task::yield_now().await;

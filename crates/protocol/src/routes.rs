@@ -317,6 +317,9 @@ fn workers() -> Vec<Route> {
         Route::within(Do::WorkerList, Get, "/workers", Scope::Read)
             .says("List workers that were here lately")
             .answers::<Workers>(),
+        Route::within(Do::WorkflowList, Get, "/workflows", Scope::Read)
+            .says("List what can be executed: by the node itself, or by workers that were here lately")
+            .answers::<Workflows>(),
     ]
 }
 
@@ -344,9 +347,6 @@ fn store() -> Vec<Route> {
         Route::over(operation, Post, path, Reach::Everywhere, Scope::Operate).status(204).problems(&["not_found"])
     };
     vec![
-        Route::over(Do::WorkflowList, Get, "/workflows", Reach::Anywhere, Scope::Read)
-            .says("List what this node can execute")
-            .answers::<Workflows>(),
         Route::over(Do::NodeList, Get, "/nodes", Reach::Everywhere, Scope::Read)
             .says("List the nodes that share the store")
             .answers::<Nodes>(),

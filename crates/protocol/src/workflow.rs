@@ -1,4 +1,4 @@
-//! Workflows that a server can execute.
+//! Workflows that somebody can execute.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,11 +14,18 @@ pub struct Workflow {
     pub fingerprint: String,
     /// The step it begins with.
     pub first_step: String,
+    /// Whether the node that was asked executes it itself.
+    pub embedded: bool,
+    /// How many workers offer it, of all nodes, that were here lately.
+    pub workers: usize,
 }
 
-/// What the node that was asked can execute.
+/// What can be executed now: by the node that was asked, or by workers that were here lately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Workflows {
     /// The workflows.
     pub workflows: Vec<Workflow>,
+    /// Nodes that did not say in time who works there.
+    #[serde(default)]
+    pub silent: Vec<String>,
 }

@@ -158,6 +158,36 @@ async fn a_worker_has_its_queues_and_its_namespace() {
     desk.close().await;
 }
 
+/// What can be executed is what the node has itself and what workers of the namespace offer: a server without a program
+/// of its own once said that there is nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_workers_offer_is_listed() {
+    const WORKFLOWS: &str = "/v1/namespaces/shop/workflows";
+    let desk = Desk::open("memory:").await;
+    let ada = desk.admin(&["shop", "other"]);
+    let at_once = with(wants(), "wait_ms", json!(0));
+    let another = with(with(at_once.clone(), "worker", json!("hand-2")), "token_hash", json!(hash("another")));
+    for asked in [at_once, another] {
+        ada.post(CLAIMS, asked).await.good();
+    }
+    let listed = ada.get(WORKFLOWS).await.good();
+    let named =
+        |name: &str| listed["workflows"].as_array().unwrap().iter().find(|one| one["workflow"] == name).cloned();
+    let parcel = json!({"workflow": "parcel", "version": 1, "fingerprint": "00000000000000aa", "first_step": "pack",
+        "embedded": false, "workers": 2});
+    assert_eq!(named("parcel"), Some(parcel), "{listed}");
+    let greet = named("greet").expect("the node has it itself");
+    assert_eq!((&greet["embedded"], &greet["workers"], &listed["silent"]), (&json!(true), &json!(0), &json!([])));
+
+    let elsewhere = ada.get("/v1/namespaces/other/workflows").await.good();
+    assert!(!elsewhere.to_string().contains("parcel") && elsewhere.to_string().contains("greet"), "{elsewhere}");
+    let reader = desk.with(&desk.token(&[Scope::Read], &["shop"]));
+    assert_eq!(reader.get(WORKFLOWS).await.good(), listed);
+    let worker = desk.with(&desk.token(&[Scope::Worker("*".into())], &["shop"]));
+    assert_eq!(worker.get(WORKFLOWS).await.problem(), "forbidden");
+    desk.close().await;
+}
+
 /// Wrong, huge, empty: what is wrong is said before anything happens.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_worker_says_wrongly_is_told_apart() {

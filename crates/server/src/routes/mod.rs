@@ -19,6 +19,7 @@ mod token;
 mod update;
 mod user;
 mod worker;
+mod workflow;
 
 use abide_protocol::Operation as Do;
 
@@ -74,7 +75,7 @@ pub(crate) async fn perform(call: Call) -> Answered {
         Do::QueuePause => queue::pause(call).await,
         Do::QueueResume => queue::resume(call).await,
         Do::QueueLimit => queue::limit(call).await,
-        Do::WorkflowList => node::workflows(&call),
+        Do::WorkflowList => workflow::list(call).await,
         Do::NodeList => node::list(call).await,
         Do::NodeDrain => node::drain(call, true).await,
         Do::NodeResume => node::drain(call, false).await,

@@ -1,22 +1,12 @@
-//! Nodes, what they can execute, and whether this one is well.
+//! Nodes, and whether this one is well.
 
 use std::sync::LazyLock;
 
-use abide_protocol::{Health, Instant, Node, Nodes, Problem, Ready, Workflow, Workflows, openapi as document};
+use abide_protocol::{Health, Instant, Node, Nodes, Problem, Ready, openapi as document};
 use abide_store::{Living, Membership};
 
 use crate::answer::{Answered, done, json, text};
 use crate::call::Call;
-
-pub(crate) fn workflows(call: &Call) -> Answered {
-    let workflows = call.engine.definitions().iter().map(|definition| Workflow {
-        workflow: definition.workflow.to_string(),
-        version: definition.version,
-        fingerprint: definition.fingerprint.to_string(),
-        first_step: definition.first_step.to_string(),
-    });
-    json(&Workflows { workflows: workflows.collect() })
-}
 
 pub(crate) async fn list(call: Call) -> Answered {
     if let Some(seen) = call.blocking(|engine| engine.membership()).await?? {
