@@ -37,6 +37,8 @@ impl Default for Limits {
 
 /// What is read and thrown away of a body that is too large, so that its sender gets to read the answer.
 pub(crate) const DRAINED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The most memory that is set aside for a body before it comes.
+pub(crate) const BODY_RESERVED_MAX: usize = 64 * 1024;
 /// How long the body of a request may take to arrive.
 pub(crate) const BODY_ARRIVES: Duration = Duration::from_secs(30);
 /// How long the node that serves a run may take to answer: longer than a dead one is believed to live.

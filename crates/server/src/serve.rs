@@ -25,7 +25,7 @@ use crate::answer::{Answered, Refused, internal};
 use crate::audit::{Actor, Auditor, Told};
 use crate::auth::{Guard, Principal};
 use crate::call::{Call, bad_query, check_name};
-use crate::limits::{BODY_ARRIVES, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX, LOGIN_BYTES_MAX};
+use crate::limits::{BODY_ARRIVES, BODY_RESERVED_MAX, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX, LOGIN_BYTES_MAX};
 use crate::places::Places;
 use crate::rate::Rates;
 use crate::routes::perform;
@@ -304,10 +304,17 @@ async fn read(shared: &Shared, route: &Route, headers: &HeaderMap, body: Body) -
     Ok(bytes)
 }
 
-/// Reads a body up to a limit. What is beyond is read and thrown away for a while, so that its sender gets to read why.
+/// Reads a body up to a limit. One that is said to be larger is refused before it comes; what comes nevertheless is read
+/// and thrown away for a while, so that its sender gets to read why.
 async fn collect(headers: &HeaderMap, mut body: Body, limit: usize, drained: usize) -> Result<Bytes, Refused> {
     let said = headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok()).unwrap_or(0);
-    let (mut bytes, mut found) = (Vec::with_capacity(said.min(limit)), 0usize);
+    if said > limit {
+        // It ends with the connection at the latest.
+        tokio::spawn(tokio::time::timeout(BODY_ARRIVES, drain(body, limit + drained)));
+        return Err(too_large(limit, said));
+    }
+    // What is only announced gets no room yet.
+    let (mut bytes, mut found) = (Vec::with_capacity(said.min(BODY_RESERVED_MAX)), 0usize);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Problem::new("malformed", format!("the body broke off: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
@@ -318,9 +325,21 @@ async fn collect(headers: &HeaderMap, mut body: Body, limit: usize, drained: usi
             break;
         }
     }
-    if found.max(said) > limit {
-        let problem = Problem::new("too_large", format!("the body is larger than {limit} bytes"));
-        return Err(problem.but(format!("at most {limit} bytes"), format!("{} bytes", found.max(said))).into());
+    if found > limit { Err(too_large(limit, found)) } else { Ok(bytes.into()) }
+}
+
+/// Reads up to so many bytes and throws them away.
+async fn drain(mut body: Body, most: usize) {
+    let mut found = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        found += frame.data_ref().map_or(0, Bytes::len);
+        if found > most {
+            break;
+        }
     }
-    Ok(bytes.into())
+}
+
+fn too_large(limit: usize, found: usize) -> Refused {
+    let problem = Problem::new("too_large", format!("the body is larger than {limit} bytes"));
+    problem.but(format!("at most {limit} bytes"), format!("{found} bytes")).into()
 }

@@ -330,6 +330,27 @@ async fn whoever_says_nothing_is_not_waited_for() {
     desk.close().await;
 }
 
+/// A body that is announced as too large is refused before it comes, however large: the server once waited for it, with
+/// as much memory set aside as a body may have.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_announced_as_too_large_is_refused_at_once() {
+    let desk = Desk::open("memory:").await;
+    let secret = desk.token(&[Scope::Admin], &["*"]);
+    for announced in ["99999999999".to_owned(), (BODY_BYTES_MAX + 1).to_string()] {
+        let mut stream = TcpStream::connect(desk.server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+        let head = format!(
+            "POST /v1/namespaces/shop/runs HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {secret}\r\n\
+             content-type: application/json\r\ncontent-length: {announced}\r\n\r\n{{"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = vec![0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 413", "{announced}");
+    }
+    desk.close().await;
+}
+
 /// A server that stops answers what was asked, and does not wait for what was asked in half.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_a_head_does_not_hold_up_the_end() {
