@@ -133,23 +133,8 @@ impl Screen {
             }
             return Ok(());
         }
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-        if self.coloured {
-            table.enforce_styling();
-        } else {
-            table.force_no_tty();
-            table.set_width(self.width());
-        }
-        table.set_header(heads.iter().map(|head| comfy_table::Cell::new(head).add_attribute(Attribute::Dim)));
-        for row in rows {
-            table.add_row(row.into_iter().map(comfy_cell));
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
         let mut out = io::stdout().lock();
-        for line in table.lines() {
+        for line in arranged(heads, rows, self.coloured, self.width()).lines() {
             writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
@@ -219,9 +204,34 @@ impl Screen {
     }
 
     fn width(&self) -> u16 {
-        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        columns.or_else(|| Table::new().width()).unwrap_or(100)
+        wide(std::env::var("COLUMNS").ok().as_deref(), Table::new().width())
     }
+}
+
+/// How wide a terminal is, by what the environment says and what it says itself. Some say 0, and mean that they do not know.
+fn wide(columns: Option<&str>, reported: Option<u16>) -> u16 {
+    let said = columns.and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
+    said.or(reported.filter(|columns| *columns > 0)).unwrap_or(100)
+}
+
+/// Rows under heads, so wide at most.
+fn arranged(heads: &[&str], rows: Vec<Vec<Cell>>, coloured: bool, width: u16) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width);
+    if coloured {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table.set_header(heads.iter().map(|head| comfy_table::Cell::new(head).add_attribute(Attribute::Dim)));
+    for row in rows {
+        table.add_row(row.into_iter().map(comfy_cell));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
 }
 
 /// How much of an id is shown on a terminal: beyond the shared time and slot, 28 bits of its own.
@@ -262,5 +272,26 @@ fn comfy_cell(cell: Cell) -> comfy_table::Cell {
         Tone::Busy => plain.fg(Color::DarkCyan),
         Tone::Waiting => plain.fg(Color::DarkYellow),
         Tone::Bad => plain.fg(Color::DarkRed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Terminals of containers and of some editors report no columns: a table was one letter per line.
+    #[test]
+    fn a_terminal_that_reports_no_width_is_as_wide_as_any() {
+        assert_eq!((wide(None, Some(0)), wide(Some("0"), None), wide(Some("wide"), Some(0))), (100, 100, 100));
+        assert_eq!((wide(Some("60"), Some(0)), wide(Some("60"), Some(80)), wide(Some("0"), Some(80))), (60, 60, 80));
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_it_is_told_coloured_or_not() {
+        for coloured in [false, true] {
+            let row = || vec![Cell::new("greetings of a workflow"), Cell::new("waits for somebody to answer")];
+            let lines = |width| arranged(&["WORKFLOW", "STATUS"], vec![row()], coloured, width).lines().count();
+            assert_eq!((lines(100), lines(30) > 2), (2, true), "coloured: {coloured}");
+        }
     }
 }
