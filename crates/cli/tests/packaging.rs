@@ -41,6 +41,20 @@ fn knows_variables(of: &str, text: &str, known: &str) {
     }
 }
 
+/// A server holds its file: whoever follows a block of the document from top to bottom was once refused the first token.
+#[test]
+fn the_first_token_is_made_before_the_server_begins() {
+    let document = std::fs::read_to_string(path("../docs/deploying.md")).unwrap();
+    let blocks = document.split("```").skip(1).step_by(2);
+    let begins = |block: &str| ["systemctl enable", "docker run -p"].iter().find_map(|begin| block.find(begin));
+    let mut found = 0;
+    for (block, begins) in blocks.filter_map(|block| Some((block, begins(block)?))) {
+        assert!(block.find("token create").is_some_and(|made| made < begins), "{block}");
+        found += 1;
+    }
+    assert_eq!(found, 2);
+}
+
 #[test]
 fn the_unit_of_systemd_is_whole_and_hardened() {
     let (unit, known) = (text("abide.service"), known());
