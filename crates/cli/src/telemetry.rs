@@ -20,7 +20,7 @@ pub(crate) struct Telemetry {
     #[arg(long, value_enum, default_value = "compact", env = "ABIDE_LOG_FORMAT", value_name = "FORMAT")]
     log: LogFormat,
     /// What is logged: off, error, warn, info, debug or trace, also by part, like warn,abide::run=info
-    #[arg(long, default_value = LEVEL, env = "ABIDE_LOG", value_name = "LEVELS")]
+    #[arg(long, default_value = "warn", env = "ABIDE_LOG", value_name = "LEVELS")]
     log_level: String,
     /// Where an OpenTelemetry collector takes traces by OTLP over HTTP, like http://127.0.0.1:4318
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", hide_env_values = true, value_name = "URL")]
@@ -41,7 +41,6 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-const LEVEL: &str = "warn";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Levels as they are given. A word alone is a level: it would be taken for the name of a part, of which everything
@@ -57,13 +56,6 @@ fn levels(text: &str) -> Result<Targets, Failure> {
         let all = LEVELS.join(", ");
         Failure::usage("bad_log_level", what).hint(format!("{near}one of {all}; for some parts another, as PART=LEVEL"))
     })
-}
-
-impl Default for Telemetry {
-    fn default() -> Self {
-        let (log, log_level) = (LogFormat::Compact, LEVEL.to_owned());
-        Self { log, log_level, otlp: None, otlp_service: "abide".into() }
-    }
 }
 
 impl Telemetry {

@@ -5,7 +5,7 @@ mod shop;
 use std::net::{Ipv4Addr, TcpListener};
 
 use shop::Shop;
-use shop::served::Served;
+use shop::served::{Served, Stopping};
 
 const GREET: [&str; 6] = ["run", "start", "greet", "--input", r#"{"name":"Ada"}"#, "--follow"];
 
@@ -44,6 +44,22 @@ fn the_first_five_minutes_need_nothing() {
 }
 
 /// One that is killed leaves a note of where it was; nobody believes it.
+/// It tells of itself as any other server does: levels are heard, and what is no collector is refused.
+#[test]
+fn it_logs_as_a_server_does() {
+    let shop = Shop::new();
+    let wrong = shop.abide(&["dev", "--log-level", "loud"]);
+    assert!(wrong.code == 2 && wrong.err.contains("code: bad_log_level"), "{wrong:?}");
+    let wrong = shop.abide(&["dev", "--otlp", "nowhere"]);
+    assert!(wrong.code == 2 && wrong.err.contains("code: bad_collector"), "{wrong:?}");
+    let mut stopping = Stopping::begin(&shop, "dev", &["--log", "json", "--log-level", "info"]);
+    shop.abide(&GREET).ok();
+    let line = stopping.hears("\"level\":\"INFO\"");
+    assert!(line.starts_with('{'), "{line}");
+    stopping.tell("-INT");
+    assert_eq!(stopping.ended(), Some(0));
+}
+
 #[test]
 fn a_server_that_was_killed_is_not_asked() {
     let shop = Shop::new();

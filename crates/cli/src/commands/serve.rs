@@ -72,7 +72,7 @@ const DRAIN: &str = "10s";
 
 impl Serve {
     /// One without login, for one who tries it out.
-    pub(super) fn for_trying(listen: SocketAddr, trial: Trial) -> Self {
+    pub(super) fn for_trying(listen: SocketAddr, telemetry: Telemetry, trial: Trial) -> Self {
         Self {
             listen,
             no_auth: true,
@@ -81,7 +81,7 @@ impl Serve {
             node_advertise: None,
             drain: Duration::from_secs(10),
             certificate: Certificate::default(),
-            telemetry: Telemetry::default(),
+            telemetry,
             trial: Some(trial),
         }
     }

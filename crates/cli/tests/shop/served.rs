@@ -74,3 +74,60 @@ impl Drop for Served {
         let _ = self.child.wait();
     }
 }
+
+/// A server whose words on standard error are heard, in text.
+pub struct Stopping {
+    child: Child,
+    address: String,
+    err: std::io::Lines<BufReader<std::process::ChildStderr>>,
+}
+
+impl Stopping {
+    pub fn begin(shop: &Shop, verb: &str, more: &[&str]) -> Self {
+        let mut command = shop.command();
+        command.args([verb, "--listen", "127.0.0.1:0"]).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        let mut lines = BufReader::new(child.stdout.take().expect("it has an output")).lines();
+        let err = BufReader::new(child.stderr.take().expect("it has an output")).lines();
+        let begins = |line: &String| line.starts_with("api ");
+        let api = lines.by_ref().map(|line| line.expect("text")).find(begins).expect("it says where it is");
+        let address = api.trim_start_matches("api").trim().trim_start_matches("http://").trim_end_matches("/v1");
+        let address = address.to_owned();
+        // Whoever prints meets somebody who reads, to the end.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address, err }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        TcpStream::connect(&self.address).expect("it listens")
+    }
+
+    pub fn tell(&self, signal: &str) {
+        let told = Command::new("kill").args([signal, &self.child.id().to_string()]).status().expect("kill runs");
+        assert!(told.success());
+    }
+
+    /// The next line with these words.
+    pub fn hears(&mut self, words: &str) -> String {
+        let mut all = String::new();
+        for line in self.err.by_ref().map(|line| line.expect("text")) {
+            if line.contains(words) {
+                return line;
+            }
+            all += &(line + "\n");
+        }
+        panic!("expected {words:?}, found {all}");
+    }
+
+    pub fn ended(mut self) -> Option<i32> {
+        self.err.by_ref().for_each(drop);
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

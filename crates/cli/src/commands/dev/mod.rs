@@ -15,6 +15,7 @@ use crate::input::address;
 use crate::nearby::{FOLDER, FROM, Nearby, kept};
 use crate::options::Globals;
 use crate::place::Place;
+use crate::telemetry::Telemetry;
 pub(super) use example::Example;
 
 /// Where it listens unless that is taken.
@@ -44,6 +45,8 @@ pub(crate) struct Dev {
     /// Leave out the worker with the example
     #[arg(long)]
     no_example: bool,
+    #[command(flatten)]
+    telemetry: Telemetry,
 }
 
 impl Dev {
@@ -51,7 +54,7 @@ impl Dev {
         let begun = Instant::now();
         let listen = self.listen.unwrap_or((Ipv4Addr::LOCALHOST, PORT).into());
         let ports = if self.listen.is_some() { 1 } else { PORTS };
-        let serve = Serve::for_trying(listen, Trial { begun, ports, example: !self.no_example });
+        let serve = Serve::for_trying(listen, self.telemetry, Trial { begun, ports, example: !self.no_example });
         serve.check().map_err(|failure| {
             failure.hint("abide dev is for this machine: leave --listen out; abide serve answers others, by tokens")
         })?;
