@@ -2,6 +2,7 @@
 
 mod shop;
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 
 use shop::Shop;
@@ -43,7 +44,6 @@ fn the_first_five_minutes_need_nothing() {
     assert!(!shop.path().exists(), "no other store was made");
 }
 
-/// One that is killed leaves a note of where it was; nobody believes it.
 /// It tells of itself as any other server does: levels are heard, and what is no collector is refused.
 #[test]
 fn it_logs_as_a_server_does() {
@@ -60,6 +60,7 @@ fn it_logs_as_a_server_does() {
     assert_eq!(stopping.ended(), Some(0));
 }
 
+/// One that is killed leaves a note of where it was; nobody believes it.
 #[test]
 fn a_server_that_was_killed_is_not_asked() {
     let shop = Shop::new();
@@ -134,6 +135,27 @@ fn links_in_a_folder_are_not_written_through() {
     let led = shop.abide(&["dev", "--listen", "127.0.0.1:0"]);
     assert!(led.code == 1 && led.err.contains("symbolic link"), "{led:?}");
     assert_eq!(std::fs::read_to_string(&precious).expect("it is there"), "keep me");
+}
+
+/// Whoever presses Ctrl-C learns what keeps it: attempts of the example, and requests that came in half.
+#[test]
+fn one_that_stops_says_what_it_waits_for() {
+    let shop = Shop::new();
+    let mut stopping = Stopping::begin(&shop, "serve", &["--no-auth"]);
+    let mut half = stopping.connect();
+    half.write_all(
+        b"POST /v1/namespaces/default/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
+        Content-Length: 20\r\n\r\n{\"workflow\":",
+    )
+    .expect("it listens");
+    // By then it has been read: connections are accepted one after the other.
+    let mut whole = stopping.connect();
+    whole.write_all(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").expect("it listens");
+    whole.read_to_end(&mut Vec::new()).expect("it answers");
+    stopping.tell("-INT");
+    stopping.hears("waiting for 1 open request");
+    half.write_all(b"\"greet\"}").expect("it still listens");
+    assert_eq!(stopping.ended(), Some(0));
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! What is asked on a connection: so many requests are being answered, or it is quiet.
+//! What is asked, on a connection and of all of them: so many requests are being answered, or it is quiet.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,22 +13,43 @@ use http_body_util::BodyExt;
 use tokio::sync::watch;
 use tower_service::Service;
 
+/// How many requests are being answered, of all connections.
+#[derive(Clone, Debug, Default)]
+pub struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    /// How many there are now. Streams and long waits count as long as they last.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// How many requests of one connection are being answered.
 #[derive(Clone, Default)]
-pub(crate) struct Asked(Arc<watch::Sender<usize>>);
+pub(crate) struct Asked {
+    here: Arc<watch::Sender<usize>>,
+    all: Open,
+}
 
 /// A request that is being answered.
 struct Answering(Asked);
 
 impl Asked {
+    /// Of one more connection.
+    pub(crate) fn of(all: &Open) -> Self {
+        Self { here: Arc::default(), all: all.clone() }
+    }
+
     fn begin(&self) -> Answering {
-        self.0.send_modify(|now| *now += 1);
+        self.here.send_modify(|now| *now += 1);
+        self.all.0.fetch_add(1, Ordering::Relaxed);
         Answering(self.clone())
     }
 
     /// Waits until nothing was asked, and nothing answered, for so long.
     pub(crate) async fn nothing_for(&self, limit: Duration) {
-        let mut asked = self.0.subscribe();
+        let mut asked = self.here.subscribe();
         loop {
             // This holds the other end, so that neither wait can fail.
             let _ = asked.wait_for(|now| *now == 0).await;
@@ -40,7 +62,8 @@ impl Asked {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.0.send_modify(|now| *now -= 1);
+        self.0.here.send_modify(|now| *now -= 1);
+        self.0.all.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::asked::{Asked, Counted};
+use crate::asked::{Asked, Counted, Open};
 use crate::limits::{ACCEPT_PAUSE, Limits, PARTING, PING, PONG};
 
 /// How connections are made into requests.
@@ -26,6 +26,7 @@ pub(crate) struct Doors {
     tls: Option<TlsAcceptor>,
     limits: Limits,
     stopping: watch::Receiver<bool>,
+    open: Open,
 }
 
 impl Doors {
@@ -33,7 +34,12 @@ impl Doors {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_max);
         builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
-        Self { app, builder, tls, limits, stopping }
+        Self { app, builder, tls, limits, stopping, open: Open::default() }
+    }
+
+    /// What is being answered.
+    pub(crate) fn open(&self) -> Open {
+        self.open.clone()
     }
 
     /// Answers whoever connects, until it is told to stop; then answers what was asked, and ends.
@@ -113,7 +119,7 @@ impl Doors {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let asked = Asked::default();
+        let asked = Asked::of(&self.open);
         let service = TowerToHyperService::new(Counted::new(self.app, asked.clone()));
         let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
         // A connection that breaks is the client's.

@@ -20,6 +20,7 @@ mod tls;
 mod token;
 mod user;
 
+pub use asked::Open;
 pub use limits::Limits;
 pub use listen::{Listening, ServeError, Server};
 pub use routes::{shown_nodes, shown_queue, shown_rule};

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::Limits;
+use crate::asked::Open;
 use crate::audit::Auditor;
 use crate::auth::Guard;
 use crate::connect::Doors;
@@ -111,12 +112,14 @@ impl Server {
         let app = router(Arc::new(shared));
         let tls = self.tls.map(|tls| TlsAcceptor::from(tls.config()));
         let scheme = if tls.is_some() { "https" } else { "http" };
+        let doors = Doors::new(app, tls, self.limits, stopping);
+        let open = doors.open();
         let serving = tokio::spawn(async move {
-            Doors::new(app, tls, self.limits, stopping).serve(listener).await;
+            doors.serve(listener).await;
             // Those who asked may have gone: what they asked for is brought to its end.
             drop(changing.write().await);
         });
-        Ok(Listening { address, scheme, stop, serving })
+        Ok(Listening { address, scheme, open, stop, serving })
     }
 }
 
@@ -125,6 +128,7 @@ impl Server {
 pub struct Listening {
     address: SocketAddr,
     scheme: &'static str,
+    open: Open,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
 }
@@ -140,6 +144,12 @@ impl Listening {
     #[must_use]
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
+    }
+
+    /// What is being answered, to be looked at also while the server stops.
+    #[must_use]
+    pub fn open(&self) -> Open {
+        self.open.clone()
     }
 
     /// Takes no more requests, and answers those that came: long waits end at once, the rest has `limit`.

@@ -1,6 +1,7 @@
 //! `abide serve`: the store over HTTP, until it is told to stop. It executes nothing itself: workers ask it for attempts.
 //! Of a database it is one of the nodes, and serves its share of the shards.
 
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_runtime::{Engine, Tracer};
-use abide_server::{Listening, ServeError, Server, Tls};
+use abide_server::{Listening, Open, ServeError, Server, Tls};
 use clap::Args;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -69,6 +70,8 @@ pub(crate) struct Serve {
 }
 
 const DRAIN: &str = "10s";
+/// How often it is looked at what a server that stops waits for.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 impl Serve {
     /// One without login, for one who tries it out.
@@ -160,6 +163,7 @@ impl Serve {
             }
         }
         screen.remark("stopping: what was asked is answered first; once more stops at once");
+        let open = listening.open();
         let end = async {
             if let Some(example) = &example {
                 example.end(self.drain).await;
@@ -169,6 +173,7 @@ impl Serve {
         tokio::select! {
             () = end => Ok(Exit::Ok),
             () = told() => Ok(Exit::Interrupted),
+            never = tell_what_is_open(screen, &open, example.as_ref()) => match never {},
         }
     }
 
@@ -223,6 +228,31 @@ impl Serve {
         }
         Ok(())
     }
+}
+
+/// Tells what a server that stops waits for, whenever that has changed. What ends at once is not worth a word.
+async fn tell_what_is_open(screen: &Screen, open: &Open, example: Option<&Example>) -> Infallible {
+    let mut said = String::new();
+    loop {
+        tokio::time::sleep(TOLD_EVERY).await;
+        let now = waits_for(open.count(), example.map_or(0, Example::executing));
+        if now != said && !now.is_empty() {
+            screen.remark(&format!("waiting for {now}"));
+        }
+        said = now;
+    }
+}
+
+/// What is open, in words.
+fn waits_for(requests: usize, attempts: usize) -> String {
+    let counted = |number: usize, one: &str| match number {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        more => Some(format!("{more} {one}s")),
+    };
+    let attempts = counted(attempts, "attempt").map(|attempts| format!("{attempts} of the example"));
+    let all: Vec<String> = attempts.into_iter().chain(counted(requests, "open request")).collect();
+    all.join(" and ")
 }
 
 impl From<ServeError> for Failure {

@@ -36,6 +36,11 @@ impl Example {
         Ok(Self { engine })
     }
 
+    /// How many attempts it executes now.
+    pub(in crate::commands) fn executing(&self) -> usize {
+        self.engine.metrics().executing
+    }
+
     /// Finishes what it executes, and asks for nothing more.
     pub(in crate::commands) async fn end(&self, limit: Duration) {
         self.engine.stop(limit).await;
