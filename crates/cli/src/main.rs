@@ -119,6 +119,8 @@ fn main() -> ExitCode {
     let format = globals.output;
     let screen = screen::Screen::new(&globals);
     settings.remarks.iter().for_each(|remark| screen.remark(remark));
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    settings::strange(names).iter().for_each(|remark| screen.remark(remark));
     report(perform(command, globals, &settings), format)
 }
 

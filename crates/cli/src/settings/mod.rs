@@ -5,6 +5,7 @@ mod again;
 mod file;
 mod trust;
 mod url;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,6 +20,9 @@ use again::asks;
 use file::{File, Profile, Whose};
 use trust::Trust;
 use url::{check_url, shown_url};
+use variables::store_in;
+
+pub(crate) use variables::strange;
 
 /// What is decided here.
 pub(crate) const KEYS: [&str; 8] = ["store", "url", "namespace", "token_file", "ca_file", "output", "time", "color"];
@@ -152,12 +156,22 @@ enum Target {
 /// Whom the first layer names that names anybody, and which layer that is.
 fn target(layers: &[Layer]) -> Result<(Option<Target>, usize), Failure> {
     for (index, layer) in layers.iter().enumerate() {
-        match (layer.get("store"), layer.get("url")) {
+        let store = match (layer.get("store"), layer.get("store_file")) {
+            (Some(store), Some(file)) => {
+                let what = format!("{} and {} both name a store: which is meant?", store.from, file.from);
+                return Err(Failure::usage("two_places", what).hint("give one of the two"));
+            }
+            (Some(store), None) => Some(store.clone()),
+            (None, Some(file)) if layer.get("url").is_some() => Some(file.clone()),
+            (None, Some(file)) => store_in(file)?,
+            (None, None) => None,
+        };
+        match (store, layer.get("url")) {
             (Some(store), Some(url)) => {
                 let what = format!("{} names a store and {} a server: which is meant?", store.from, url.from);
                 return Err(Failure::usage("two_places", what).hint("give one of the two"));
             }
-            (Some(store), None) => return Ok((Some(Target::Store(store.clone())), index)),
+            (Some(store), None) => return Ok((Some(Target::Store(store)), index)),
             (None, Some(url)) => return Ok((Some(Target::Server(url.clone())), index)),
             (None, None) => {}
         }
@@ -233,6 +247,7 @@ fn of_environment(env: Environment<'_>) -> Layer {
     let mut layer = Layer::default();
     let names = [
         ("store", "ABIDE_STORE"),
+        ("store_file", "ABIDE_STORE_FILE"),
         ("url", "ABIDE_URL"),
         ("token", "ABIDE_TOKEN"),
         ("token_file", "ABIDE_TOKEN_FILE"),
@@ -258,9 +273,11 @@ fn of_profile(profile: &Profile) -> Layer {
 
 /// What is there for other programs as well: it is the last to be heard, and only if it names a store of ours.
 fn of_others(env: Environment<'_>) -> Layer {
-    let ours = |url: &String| ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme));
     let mut layer = Layer::default();
-    layer.say("store", env("DATABASE_URL").filter(ours), "DATABASE_URL");
+    layer.say("store", env("DATABASE_URL").filter(|url| variables::is_ours(url)), "DATABASE_URL");
+    // Others who have both go by the value.
+    let file = env(variables::OTHERS_FILE).filter(|_| layer.get("store").is_none());
+    layer.say("store_file", file, variables::OTHERS_FILE);
     layer
 }
 
