@@ -55,7 +55,7 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 the run failed (--wait, --f
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Runs: list, show, watch, history, export, explain, start, signal, update, resume, cancel, compact, purge.
+    /// Runs: list, show, state, watch, history, export, explain, start, signal, update, resume, cancel, compact, purge.
     Run(commands::run::Command),
     /// Decisions for people: list, show, approve, reject.
     Approval(commands::approval::Command),

@@ -58,6 +58,15 @@ async fn a_run_is_asked_from_the_command_line() {
     assert_eq!(run.update::<String, _>("rename", "end").await.unwrap(), "bye");
     engine.stop(std::time::Duration::from_secs(5)).await;
     assert!(ask("Eve", "a").ok().err.contains("answered rename: \"hello Eve\""));
+    // Its state is read as it is and as it was, and only where it was something.
+    let state = |more: &[&str]| shop.abide(&[&["run", "state", &id], more].concat());
+    assert_eq!(state(&[]).ok().out, "\"Eve\"\n");
+    let began = state(&["--rev", "1", "--json"]).ok().json();
+    assert_eq!((began["rev"].as_u64(), began["state"].as_str()), (Some(1), Some("Ada")), "{began}");
+    for rev in ["0", "999"] {
+        let none = state(&["--rev", rev]);
+        assert!(none.code == 2 && none.err.contains("a revision from 1 to "), "{none:?}");
+    }
     assert!(ask("", "b").ok().err.contains("rejected rename: rejected: a name has letters"));
     let told =
         shop.abide(&["run", "update", &id, "rename", "--input", "\"Eve\"", "--dedup", "a", "--json"]).ok().json();

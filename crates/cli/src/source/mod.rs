@@ -10,7 +10,7 @@ use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, ManualKind, RequestId, Row, Run, RunId, StartSpec, Timestamp};
 use abide_protocol::{
     Boundary, CreateToken, CreateUser, CreatedToken, DeadAttempt, Explanation, Nodes, Password, Queue, QueueHeld,
-    QueueLimits, RunEffect, Token, User, Workers,
+    QueueLimits, RunEffect, State, Token, User, Workers,
 };
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
 
@@ -39,6 +39,9 @@ pub(crate) trait Source {
     fn show(&mut self, run: RunId) -> Result<Run, Failure>;
 
     fn journal(&mut self, run: RunId) -> Result<Vec<Row>, Failure>;
+
+    /// What a run shows of itself, now or as it was at a revision.
+    fn state(&mut self, run: RunId, rev: Option<u64>) -> Result<State, Failure>;
 
     fn explain(&mut self, run: RunId, now: Timestamp) -> Result<Explanation, Failure>;
 

@@ -11,8 +11,8 @@ use abide_kernel::{Choice, LetterId, ManualKind, Refusal, RequestId, Row, Run, R
 use abide_protocol::limits::PAGE_MAX;
 use abide_protocol::{
     Boundary, BoundaryPage, CreateToken, CreateUser, CreatedToken, DeadAttempt, DeadLetterPage, EffectPage,
-    Explanation, NewPassword, Nodes, Password, Problem, Queue, QueueHeld, Queues, RunEffect, Token, Tokens, User,
-    Users, Workers,
+    Explanation, NewPassword, Nodes, Password, Problem, Queue, QueueHeld, Queues, RunEffect, State, Token, Tokens,
+    User, Users, Workers,
 };
 use abide_runtime::{Clock, new_request};
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
@@ -260,6 +260,10 @@ impl Source for Server {
 
     fn journal(&mut self, run: RunId) -> Result<Vec<Row>, Failure> {
         self.look(self.http.journal(run, 0))
+    }
+
+    fn state(&mut self, run: RunId, rev: Option<u64>) -> Result<State, Failure> {
+        self.get(Ask::get(&format!("/runs/{run}/state")).with("rev", rev.map(|rev| rev.to_string())))
     }
 
     fn explain(&mut self, run: RunId, _now: Timestamp) -> Result<Explanation, Failure> {

@@ -7,7 +7,7 @@ use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, Refusal, RequestId, Row, Run, RunId, Standing, StartSpec, Status, Str, Timestamp};
 use abide_protocol::{
     Boundary, CreateToken, CreateUser, CreatedToken, DeadAttempt, Effect, Explanation, Nodes, Password, Queue,
-    QueueHeld, RunEffect, Token, User, Workers,
+    QueueHeld, RunEffect, State, Token, User, Workers,
 };
 use abide_runtime::{QueueRule, Snapshot, Wire};
 use abide_server::{mint, shown, shown_nodes, shown_queue, shown_rule};
@@ -117,6 +117,15 @@ impl Source for Stored {
 
     fn journal(&mut self, run: RunId) -> Result<Vec<Row>, Failure> {
         self.snapshot()?.journal(run, 0)?.ok_or_else(|| Refusal::NotFound { run }.into())
+    }
+
+    fn state(&mut self, run: RunId, rev: Option<u64>) -> Result<State, Failure> {
+        let now = self.show(run)?;
+        let then = match rev {
+            Some(rev) if rev != now.rev.0 => folded_to(&self.journal(run)?, rev, &now)?,
+            Some(_) | None => now,
+        };
+        Ok(State { run, rev: then.rev.0, status: then.status(), state: then.visible_state().clone() })
     }
 
     fn explain(&mut self, run: RunId, now: Timestamp) -> Result<Explanation, Failure> {
@@ -287,6 +296,18 @@ impl Source for Stored {
 }
 
 /// A run whose record is damaged does not move either, and that is the reason.
+/// A run as it stood at a revision: its journal, folded up to there.
+fn folded_to(rows: &[Row], rev: u64, now: &Run) -> Result<Run, Failure> {
+    let first = rows.first().ok_or(Refusal::NotFound { run: now.id })?;
+    if rev < first.rev.0 || rev > now.rev.0 {
+        let expected = format!("a revision from {} to {}", first.rev.0, now.rev.0);
+        return Err(Refusal::Invalid { what: "rev".into(), expected, found: rev.to_string() }.into());
+    }
+    let mut folded = Run::begin(first).map_err(|bad| Failure::new(Exit::Failure, "corrupt", bad.to_string()))?;
+    rows[1..].iter().take_while(|row| row.rev.0 <= rev).for_each(|row| folded.apply_row(row));
+    Ok(folded)
+}
+
 fn damaged(run: RunId, found: &str) -> Explanation {
     Explanation {
         run,

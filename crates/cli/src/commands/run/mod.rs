@@ -12,6 +12,7 @@ mod resume;
 mod show;
 mod signal;
 mod start;
+mod state;
 pub(crate) mod surroundings;
 mod update;
 mod watch;
@@ -21,7 +22,7 @@ use clap::{Args, Subcommand};
 use crate::failure::Outcome;
 use crate::options::Globals;
 
-/// Runs: list, show, watch, history, export, explain, start, signal, update, resume, cancel, compact, purge.
+/// Runs: list, show, state, watch, history, export, explain, start, signal, update, resume, cancel, compact, purge.
 #[derive(Debug, Args)]
 pub(crate) struct Command {
     #[command(subcommand)]
@@ -35,6 +36,8 @@ enum Verb {
     List(list::List),
     /// Show where a run stands.
     Show(show::Show),
+    /// Print what a run shows of itself, now or at a revision.
+    State(state::State),
     /// Follow a run, or all runs, and tell what happens as it does.
     Watch(watch::Watch),
     /// Tell what happened to a run, fact by fact.
@@ -64,6 +67,7 @@ impl Command {
         match self.verb {
             Verb::List(list) => list.perform(globals),
             Verb::Show(show) => show.perform(globals),
+            Verb::State(state) => state.perform(globals),
             Verb::Watch(watch) => watch.perform(globals),
             Verb::History(history) => history.perform(globals),
             Verb::Export(export) => export.perform(globals),
