@@ -389,6 +389,7 @@ fn users() -> Vec<Route> {
             .takes::<CreateUser>()
             .answers::<User>()
             .status(201)
+            .idempotent()
             .problems(&["invalid", "user_exists"]),
         over(Do::UserRemove, Delete, "/users/{user}")
             .says("Remove a user, whose sessions end at once")

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use abide_kernel::{Refusal, Timestamp};
+use abide_kernel::{Refusal, RequestId, Timestamp};
 use abide_protocol::{CreateUser, Instant, Password, Role, User};
 use abide_store::Kept;
 use argon2::Argon2;
@@ -25,6 +25,9 @@ pub(crate) struct Account {
     pub(crate) user: User,
     /// Of the password, with its salt and the parameters of argon2id.
     hash: String,
+    /// The request that made it, if that had a key: it may come again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<RequestId>,
 }
 
 /// What is kept of a user cannot be read.
@@ -50,7 +53,7 @@ pub fn enrol(asked: CreateUser, now: Timestamp) -> Result<(Kept, User), Refusal>
     }
     let user = User { name, role, namespaces, created_at: Instant(now) };
     let hash = hashed(&password)?;
-    Ok((Account { user: user.clone(), hash }.kept(), user))
+    Ok((Account { user: user.clone(), hash, request: None }.kept(), user))
 }
 
 /// What is to be kept of a user with another password.
@@ -71,6 +74,17 @@ pub fn shown_user(kept: &Kept) -> Result<User, BadUser> {
 }
 
 impl Account {
+    /// Notes which request made it.
+    pub(crate) fn made_by(kept: &Kept, request: RequestId) -> Result<Kept, BadUser> {
+        Ok(Self { request: Some(request), ..Self::read(kept)? }.kept())
+    }
+
+    /// Whether this request made it, and asks for what it is now. It takes a moment, as logging in does.
+    pub(crate) fn is_made_by(&self, request: RequestId, asked: &CreateUser) -> bool {
+        let same = self.user.role == asked.role && self.user.namespaces == asked.namespaces;
+        self.request == Some(request) && same && is_of(Some(self), &asked.password)
+    }
+
     pub(crate) fn read(kept: &Kept) -> Result<Self, BadUser> {
         serde_json::from_str(&kept.body).map_err(|source| BadUser { name: kept.id.clone(), source })
     }

@@ -69,6 +69,32 @@ async fn the_same_key_makes_one_token() {
     desk.close().await;
 }
 
+/// A user that is asked for twice is one user. Another wish under the same key, or the same under another, meets a name
+/// that is taken; so does the first wish when the password has changed since.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_makes_one_user() {
+    const OTHER: &str = "0193f2c4-a1b2-7c3d-8e4f-5a6b7c8d9e10";
+    let desk = Desk::open("memory:").await;
+    let admin = desk.admin(&["*"]);
+    let asked =
+        |role: &str, password: &str| json!({"name": "ada", "role": role, "namespaces": ["shop"], "password": password});
+    let (wish, path) = (asked("reader", "correct horse"), "/v1/users");
+    let first = admin.keyed(path, KEY, wish.clone()).await;
+    let again = admin.keyed(path, KEY, wish.clone()).await;
+    assert_eq!((first.status, again.status, first.good()), (201, 201, again.good()));
+    let others =
+        [(KEY, asked("admin", "correct horse")), (KEY, asked("reader", "another horse")), (OTHER, wish.clone())];
+    for (key, wish) in others {
+        assert_eq!(admin.keyed(path, key, wish).await.problem(), "user_exists");
+    }
+    assert_eq!(admin.post(path, wish.clone()).await.problem(), "user_exists");
+    let (json, changed) = (("content-type", "application/json"), json!({"password": "another horse"}).to_string());
+    let put = admin.send(reqwest::Method::PUT, "/v1/users/ada/password", &[json], Some(changed)).await;
+    assert_eq!((put.status, admin.keyed(path, KEY, wish).await.problem()), (204, "user_exists".into()));
+    assert_eq!(admin.get(path).await.good()["users"].as_array().unwrap().len(), 1);
+    desk.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_none_or_of_tomorrow_is_refused() {
     let desk = Desk::open("memory:").await;

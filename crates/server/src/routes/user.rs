@@ -7,7 +7,7 @@ use abide_store::{Fault, Kept};
 use crate::answer::{Answered, Refused, done, internal, json};
 use crate::call::Call;
 use crate::token::sessions_of;
-use crate::user::{USER, USERS_MAX, enrol, shown_user, with_password};
+use crate::user::{Account, USER, USERS_MAX, enrol, shown_user, with_password};
 
 pub(crate) async fn list(call: Call) -> Answered {
     let kept = all(&call).await?;
@@ -17,17 +17,40 @@ pub(crate) async fn list(call: Call) -> Answered {
 
 pub(crate) async fn create(call: Call) -> Answered {
     let asked: CreateUser = call.body()?;
+    if let Some(user) = made_before(&call, &asked).await? {
+        return json(&user);
+    }
     // Before the password is hashed, which takes a moment, and after it, because another may have been faster.
     let name = asked.name.clone();
     call.blocking(move |engine| vacant(engine, &name)).await??;
-    let now = call.engine.now();
-    let (kept, user) = call.blocking(move |_| enrol(asked, now)).await??;
-    changed(&call, move |engine| {
+    let (request, now, wish) = (call.key.is_some().then(|| call.request()), call.engine.now(), asked.clone());
+    let (kept, user) = call.blocking(move |_| enrol(wish, now)).await??;
+    let kept = request.map_or(Ok(kept.clone()), |request| Account::made_by(&kept, request));
+    let kept = kept.map_err(|error| internal(&error))?;
+    let made = changed(&call, move |engine| {
         vacant(engine, &kept.id)?;
         Ok(engine.keep(&[kept])?)
-    })
-    .await?;
+    });
+    if let Err(refused) = made.await {
+        // The same request may have been faster, too.
+        return made_before(&call, &asked).await?.map_or(Err(refused), |user| json(&user));
+    }
     json(&user)
+}
+
+/// The user that the same request made before.
+async fn made_before(call: &Call, asked: &CreateUser) -> Result<Option<User>, Refused> {
+    if call.key.is_none() {
+        return Ok(None);
+    }
+    let (request, asked) = (call.request(), asked.clone());
+    let found = call.blocking(move |engine| {
+        let known = engine.kept(USER, None, USERS_MAX)?;
+        let Some(kept) = known.iter().find(|kept| kept.id == asked.name) else { return Ok(None) };
+        let account = Account::read(kept).map_err(|error| internal(&error))?;
+        Ok::<_, Refused>(account.is_made_by(request, &asked).then_some(account.user))
+    });
+    found.await?
 }
 
 /// Whether a user of that name can be made.
