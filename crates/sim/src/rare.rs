@@ -24,6 +24,7 @@ pub const SOMETIMES: &[&str] = &[
     "join_by_quorum",
     "key_taken",
     "ledger_told_by_another_node",
+    "listed",
     "mail_between_nodes",
     "progress_kept",
     "report_late",

@@ -7,6 +7,7 @@ pub(crate) mod isolation;
 pub(crate) mod joins;
 pub(crate) mod journal;
 pub(crate) mod keys;
+pub(crate) mod listing;
 pub(crate) mod liveness;
 pub(crate) mod order;
 pub(crate) mod ownership;

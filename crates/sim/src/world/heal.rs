@@ -5,7 +5,7 @@ use abide_runtime::Turned;
 
 use super::{WORKERS, World};
 use crate::Violation;
-use crate::asking::Question;
+use crate::asking::{Question, Waiting};
 use crate::checkers;
 use crate::nodes::Node;
 use crate::rare;
@@ -14,6 +14,10 @@ use crate::rare;
 const ROUNDS_MAX: u32 = 400;
 /// Turns of the cranks in a row after which the nodes do not come to rest.
 const TURNS_MAX: u32 = 100_000;
+/// Rounds in which something is listed while runs are still open.
+const LISTED_ROUNDS: u32 = 12;
+/// Steps of time after which every shard is served, so that everything can be listed.
+const LISTING_PATIENCE: u32 = 50;
 
 impl World {
     /// Nothing goes wrong any more, and whoever waits for somebody is answered: everything must come to its end.
@@ -35,12 +39,20 @@ impl World {
             let open = self.view.open_runs();
             if open.is_empty() {
                 checkers::projection::agrees(&mut self.view, &mut self.store)?;
-                self.list_tenants()?;
+                for tenant in ["default", "acme"] {
+                    let mut filter = Filter::default();
+                    filter.namespace = Some(tenant.into());
+                    self.list(&filter, LISTING_PATIENCE)?;
+                }
                 rare::note(&self.view, &self.witness);
                 for _ in 0..self.store.faults().stale_writes() {
                     self.witness.saw("stale_write_refused");
                 }
                 return Ok(());
+            }
+            if round < LISTED_ROUNDS {
+                let filter = self.filter();
+                self.list(&filter, 0)?;
             }
             for (run, status) in open {
                 let number = u64::from(round);
@@ -62,27 +74,57 @@ impl World {
         checkers::liveness::ended(ROUNDS_MAX, &self.view.open_runs(), &format!("{nodes:?}"))
     }
 
-    /// Every node lists what each tenant has, and nothing else.
-    fn list_tenants(&mut self) -> Result<(), Violation> {
-        for tenant in ["default", "acme"] {
-            let mut filter = Filter::default();
-            filter.namespace = Some(tenant.into());
+    /// A node lists what a filter says, page by page. Without patience the shards of one who died may not be served yet.
+    fn list(&mut self, filter: &Filter, patience: u32) -> Result<(), Violation> {
+        let (mut all, mut before) = (Vec::new(), None);
+        let most = 1 + self.dice.below(40) as usize;
+        loop {
             let place = self.any_node();
-            let Some(life) = &self.nodes[place].life else { continue };
-            let engine = life.crank.engine().clone();
-            let asked = filter.clone();
-            let mut listing = Box::pin(async move { engine.list(&asked, &Page { most: 10_000, before: None }).await });
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            for _ in 0..TURNS_MAX {
-                if let std::task::Poll::Ready(listed) = listing.as_mut().poll(&mut context) {
-                    let listed = listed.map_err(|error| format!("isolation: {tenant} cannot be listed: {error}"))?;
-                    checkers::isolation::lists(&self.view, &filter, &listed)?;
-                    break;
+            let Some(life) = &self.nodes[place].life else { return Ok(()) };
+            let (engine, asked) = (life.crank.engine().clone(), filter.clone());
+            let mut listing = Waiting::new(async move { engine.list(&asked, &Page { most, before }).await });
+            let mut turns = 0;
+            let page = loop {
+                if let Some(listed) = listing.poll() {
+                    break listed.map_err(|error| format!("listing: {filter:?} cannot be listed: {error}"))?;
+                }
+                if turns > patience {
+                    return if patience == 0 { Ok(()) } else { Err(format!("listing: {filter:?} does not come")) };
                 }
                 self.settle()?;
+                if turns > 0 {
+                    self.skip();
+                }
+                turns += 1;
+            };
+            before = page.last().map(|run| run.run);
+            let is_last = page.len() < most;
+            all.extend(page);
+            if is_last {
+                break;
             }
         }
-        Ok(())
+        self.settle()?;
+        self.view.look()?;
+        self.witness.saw("listed");
+        checkers::listing::agrees(&self.view, filter, &all)
+    }
+
+    /// A filter, any.
+    fn filter(&mut self) -> Filter {
+        let mut filter = Filter::default();
+        filter.namespace = self.dice.pick(&[None, Some("default"), Some("acme")]).copied().flatten().map(Into::into);
+        filter.workflow = self
+            .dice
+            .pick(&[None, Some("trip"), Some("order"), Some("parcel"), Some("leaf")])
+            .copied()
+            .flatten()
+            .map(Into::into);
+        filter.key = self.dice.pick(&[None, None, None, Some("key-1")]).copied().flatten().map(Into::into);
+        let statuses: [&[Status]; 4] =
+            [&[], &[Status::Done], &[Status::AwaitingSignal, Status::Failed], &[Status::Cancelled]];
+        filter.statuses = self.dice.pick(&statuses).map(|statuses| statuses.to_vec()).unwrap_or_default();
+        filter
     }
 
     /// Turns until nothing more happens by itself.
