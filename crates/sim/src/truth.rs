@@ -45,6 +45,23 @@ pub(crate) enum Acknowledged {
     Reported { run: RunId, claim: u32 },
 }
 
+impl Acknowledged {
+    /// The run of which it is so.
+    pub(crate) fn run(&self) -> RunId {
+        match self {
+            Self::Started { run, .. }
+            | Self::Signalled { run, .. }
+            | Self::Cancelled { run }
+            | Self::Updated { run, .. }
+            | Self::Ended { run, .. }
+            | Self::Decided { run }
+            | Self::Resolved { run, .. }
+            | Self::Purged { run }
+            | Self::Reported { run, .. } => *run,
+        }
+    }
+}
+
 /// Shared by the world and the code of its workflows.
 #[derive(Default)]
 pub(crate) struct Truth {
