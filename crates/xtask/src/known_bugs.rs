@@ -15,8 +15,7 @@ const SEEDS_MAX: &str = "2000";
 /// Looks for each bug, or for the first few.
 pub(crate) fn perform(root: &Path, most: Option<usize>) -> Result<()> {
     let patches = patches(root)?;
-    let scratch = root.join("target/known-bugs");
-    let (tree, target) = (scratch.join("tree"), scratch.join("target"));
+    let Scratch { folder, tree, target } = Scratch::of(root);
     let mut found = serde_json::Map::new();
     let mut missed = Vec::new();
     for patch in patches.iter().take(most.unwrap_or(usize::MAX)) {
@@ -25,7 +24,7 @@ pub(crate) fn perform(root: &Path, most: Option<usize>) -> Result<()> {
         let mut apply = Command::new("git");
         apply.args(["apply", "--whitespace=nowarn"]).arg(patch).current_dir(&tree);
         // The copy is no repository of its own: what it lies in must not count.
-        apply.env("GIT_CEILING_DIRECTORIES", &scratch);
+        apply.env("GIT_CEILING_DIRECTORIES", &folder);
         ensure!(apply.status().context("starting git")?.success(), "{name} no longer applies: bring it up to date");
         match look_for(&tree, &target)? {
             Some(seed) => {
@@ -38,6 +37,29 @@ pub(crate) fn perform(root: &Path, most: Option<usize>) -> Result<()> {
     println!("{}", json!({ "bugs": found.len() + missed.len(), "found_by_seed": found, "missed": missed }));
     ensure!(missed.is_empty(), "these bugs were not found in {SEEDS_MAX} seeds: {missed:?}");
     Ok(())
+}
+
+/// Lives through seeds in a copy without a bug, whose build is the one that the bugs are then put into.
+pub(crate) fn simulate(root: &Path, arguments: &[&str]) -> Result<()> {
+    let Scratch { tree, target, .. } = Scratch::of(root);
+    copy(root, &tree)?;
+    let status = simulator(&tree, &target).args(arguments).status().context("starting the simulator")?;
+    ensure!(status.success(), "the simulator found something wrong");
+    Ok(())
+}
+
+/// Where the copy is, and what is built of it.
+struct Scratch {
+    folder: PathBuf,
+    tree: PathBuf,
+    target: PathBuf,
+}
+
+impl Scratch {
+    fn of(root: &Path) -> Self {
+        let folder = root.join("target/known-bugs");
+        Self { tree: folder.join("tree"), target: folder.join("target"), folder }
+    }
 }
 
 fn patches(root: &Path) -> Result<Vec<PathBuf>> {
@@ -77,10 +99,11 @@ fn copy_part(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The first seed that fails, if one does.
-fn look_for(tree: &Path, target: &Path) -> Result<Option<u64>> {
-    let output = Command::new(cargo_path())
-        .args(["run", "--quiet", "--release", "--package", "abide-sim", "--", "--first", "--seeds", SEEDS_MAX])
+/// The simulator of a copy, to be told what to do.
+fn simulator(tree: &Path, target: &Path) -> Command {
+    let mut command = Command::new(cargo_path());
+    command
+        .args(["run", "--quiet", "--release", "--package", "abide-sim", "--"])
         .current_dir(tree)
         // Of its own: cargo would take what is built from the copy for what is built from the tree.
         .env("CARGO_TARGET_DIR", target)
@@ -89,10 +112,15 @@ fn look_for(tree: &Path, target: &Path) -> Result<Option<u64>> {
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
-        .env("RUSTFLAGS", "--cap-lints=allow")
-        .stderr(std::process::Stdio::inherit())
-        .output()
-        .context("starting the simulator")?;
+        .env("RUSTFLAGS", "--cap-lints=allow");
+    command
+}
+
+/// The first seed that fails, if one does.
+fn look_for(tree: &Path, target: &Path) -> Result<Option<u64>> {
+    let mut command = simulator(tree, target);
+    command.args(["--first", "--seeds", SEEDS_MAX]).stderr(std::process::Stdio::inherit());
+    let output = command.output().context("starting the simulator")?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(said.contains("\"seeds\""), "the simulator did not run: {said}");
     let first = said.lines().find_map(|line| line.strip_prefix("seed ")?.split(':').next()?.parse().ok());

@@ -30,7 +30,7 @@ pub(crate) fn perform(root: &Path, options: &Options) -> Result<()> {
 /// What every check of the project does of this: the same few seeds, those that once failed, and two of the known bugs, of
 /// which each is a build.
 pub(crate) fn perform_shortly(root: &Path) -> Result<()> {
-    simulate(root, &["--seeds".into(), SEEDS.into(), "--regressions".into()])?;
+    known_bugs::simulate(root, &["--seeds", SEEDS, "--regressions"])?;
     known_bugs::perform(root, Some(BUGS))
 }
 
