@@ -151,6 +151,14 @@ impl Seat {
     }
 }
 
+/// One who was offered to another node.
+struct Promised {
+    process: Str,
+    seat: Seat,
+    /// Whether it was already so when the node last looked who lives.
+    is_old: bool,
+}
+
 /// Workers outside of this process.
 pub(crate) struct Desk {
     /// By number, beginning behind the local pools; none where a kind was forgotten.
@@ -160,7 +168,7 @@ pub(crate) struct Desk {
     /// For whom something was claimed that is not durable yet.
     served: Vec<Seat>,
     /// Who was offered to another node, and waits for its answer.
-    promised: Vec<(Str, Seat)>,
+    promised: Vec<Promised>,
     next_seat: u64,
     /// Whether other nodes were told of kinds that ask here.
     pub(crate) told_kinds: bool,
@@ -377,15 +385,18 @@ impl Desk {
 
     /// One who was offered to another node, and is not any more.
     pub(crate) fn take_promised(&mut self, number: u64) -> Option<Seat> {
-        let place = self.promised.iter().position(|(_, seat)| seat.number == number)?;
-        Some(self.promised.swap_remove(place).1)
+        let place = self.promised.iter().position(|promised| promised.seat.number == number)?;
+        Some(self.promised.swap_remove(place).seat)
     }
 
-    /// Takes back what was offered to some nodes.
-    pub(crate) fn take_back(&mut self, from: impl Fn(&Str) -> bool) {
-        let (back, kept) = std::mem::take(&mut self.promised).into_iter().partition(|(process, _)| from(process));
+    /// Takes back what was offered to nodes that are gone, and what has not been answered from one look at the nodes to the
+    /// next: the offer or its answer was lost. An answer that comes all the same finds nobody, and goes back.
+    pub(crate) fn take_back(&mut self, is_gone: impl Fn(&Str) -> bool) {
+        let all = std::mem::take(&mut self.promised).into_iter();
+        let (back, kept): (Vec<Promised>, _) = all.partition(|promised| promised.is_old || is_gone(&promised.process));
         self.promised = kept;
-        back.into_iter().for_each(|(_, seat): (Str, Seat)| self.sit_again(seat));
+        self.promised.iter_mut().for_each(|promised| promised.is_old = true);
+        back.into_iter().for_each(|promised| self.sit_again(promised.seat));
     }
 
     /// One for whom there was nothing waits again, before the others.
@@ -431,7 +442,7 @@ impl Desk {
 
     /// Nobody sits there any more.
     pub(crate) fn stand_up(&mut self, now: Timestamp, number: u64) {
-        self.promised.retain(|(_, seat)| seat.number != number);
+        self.promised.retain(|promised| promised.seat.number != number);
         for known in self.kinds.iter_mut().flatten() {
             if let Some(place) = known.waiting.iter().position(|seat| seat.number == number) {
                 known.waiting.remove(place);
@@ -472,7 +483,7 @@ impl Desk {
                         by,
                         most,
                     });
-                    self.promised.push((process, seat));
+                    self.promised.push(Promised { process, seat, is_old: false });
                 } else {
                     known.waiting.push_front(seat);
                     break;
@@ -552,7 +563,7 @@ impl Desk {
 
     /// Whether something is on its way to one of a kind, who comes back to its place if it is lost.
     fn is_served(&self, index: usize) -> bool {
-        self.served.iter().chain(self.promised.iter().map(|(_, seat)| seat)).any(|seat| seat.kind == index)
+        self.served.iter().chain(self.promised.iter().map(|promised| &promised.seat)).any(|seat| seat.kind == index)
     }
 
     /// When a kind may have to be forgotten.

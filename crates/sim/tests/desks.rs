@@ -213,26 +213,47 @@ fn who_leaves_while_it_is_offered_is_missed_by_nobody() {
     }
 }
 
+/// Six who ask at one node, of whom some are offered to the other, which has something for them; and those offers.
+fn offered(cluster: &Cluster) -> Vec<Claiming> {
+    // So that the other node knows who asks here, and says that it has something.
+    drop(claim(cluster, 0, 1));
+    cluster.settle();
+    start(cluster, 6);
+    cluster.settle();
+    let offered: Vec<Claiming> = (0..6).map(|_| claim(cluster, 0, 1)).collect();
+    assert!(cluster.post.0.lock().unwrap().iter().any(|(_, _, letter)| is_seat(letter)), "none was offered");
+    offered
+}
+
+fn is_seat(letter: &Letter) -> bool {
+    matches!(letter, Letter::Seat { .. })
+}
+
+/// How much those who ask were given.
+fn given(claiming: Vec<Claiming>) -> usize {
+    let come = claiming.into_iter().filter_map(|claiming| poll(Box::pin(claiming.work()).as_mut()));
+    come.map(|work| work.unwrap().take().len()).sum()
+}
+
 /// Whoever was offered to a node that died waits for what others have.
 #[test]
 fn a_seat_that_was_offered_to_the_dead_is_free_again() {
     let mut cluster = Cluster::new(2);
-    // So that the other node knows who asks here, and says that it has something.
-    drop(claim(&cluster, 0, 1));
-    cluster.settle();
-    start(&cluster, 6);
-    cluster.settle();
-    let offered: Vec<Claiming> = (0..6).map(|_| claim(&cluster, 0, 1)).collect();
-    let is_seat = |letter: &Letter| matches!(letter, Letter::Seat { .. });
-    assert!(cluster.post.0.lock().unwrap().iter().any(|(_, _, letter)| is_seat(letter)), "none was offered");
+    let offered = offered(&cluster);
     cluster.nodes[1].take().unwrap().engine().crash();
     cluster.pass_for(2 * LEASE_MS, &[0]);
-    let given: usize = offered
-        .into_iter()
-        .filter_map(|claiming| poll(Box::pin(claiming.work()).as_mut()))
-        .map(|work| work.unwrap().take().len())
-        .sum();
-    assert_eq!(given, 6);
+    assert_eq!(given(offered), 6);
+}
+
+/// SE-40: an offer that is lost is made again. Whoever was offered so used to be offered to nobody any more, and waited
+/// until it hung up.
+#[test]
+fn an_offer_that_is_lost_is_made_again() {
+    let cluster = Cluster::new(2);
+    let offered = offered(&cluster);
+    cluster.post.0.lock().unwrap().retain(|(_, _, letter)| !is_seat(letter));
+    cluster.pass_for(LEASE_MS, &ALL);
+    assert_eq!(given(offered), 6);
 }
 
 /// A node that serves nothing any more offers nothing, and gives an answer all the same.

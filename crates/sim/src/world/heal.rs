@@ -7,7 +7,7 @@ use super::{WORKERS, World};
 use crate::Violation;
 use crate::asking::{Question, Waiting};
 use crate::checkers;
-use crate::nodes::Node;
+use crate::nodes::{NODE_LEASE_MS, Node};
 use crate::rare;
 
 /// Rounds of the healed world after which what has not ended never will.
@@ -68,10 +68,24 @@ impl World {
             }
             self.settle()?;
             self.skip();
+            self.keep_leases()?;
         }
         let serves = |node: &Node| node.life.as_ref().map(|life| (life.crank.serves(), life.crank.closed()));
         let nodes: Vec<_> = self.nodes.iter().map(serves).collect();
         checkers::liveness::ended(ROUNDS_MAX, &self.view.open_runs(), &format!("{nodes:?}"))
+    }
+
+    /// Nodes renew their leases as they do while time goes on, and hear each other in between. After a leap each of them
+    /// finds the others dead, until those have renewed.
+    fn keep_leases(&mut self) -> Result<(), Violation> {
+        if self.profile.nodes == 1 {
+            return Ok(());
+        }
+        for _ in 0..4 {
+            self.pass(NODE_LEASE_MS / 3);
+            self.settle()?;
+        }
+        Ok(())
     }
 
     /// A node lists what a filter says, page by page. Without patience the shards of one who died may not be served yet.
