@@ -40,6 +40,7 @@ pub const FAULTS: &[&str] = &[
     "leave",
     "letter_lost",
     "letter_twice",
+    "ownership",
     "partition",
     "pause",
     "read",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use abide_kernel::Str;
 use abide_runtime::{Letter, Link};
@@ -25,6 +26,8 @@ pub(crate) struct Net {
     dead: Arc<Mutex<BTreeSet<Str>>>,
     /// Directions in which nothing gets through, by addresses.
     cut: Arc<Mutex<BTreeSet<(Str, Str)>>>,
+    /// Letters that did not get through for that.
+    cut_off: Arc<AtomicU64>,
 }
 
 /// What became of the letter that was drawn.
@@ -40,6 +43,9 @@ pub(crate) enum Drawn {
 impl Link for Net {
     fn send(&self, from: &Member, to: &Member, letter: Letter) {
         let cut = self.cut.lock().contains(&(from.address.clone(), to.address.clone()));
+        if cut {
+            self.cut_off.fetch_add(1, Ordering::Relaxed);
+        }
         if cut || self.dead.lock().contains(&from.process) {
             return;
         }
@@ -75,6 +81,11 @@ impl Net {
     /// Nothing gets through from one node to another from now on.
     pub(crate) fn cut(&self, from: usize, to: usize) {
         self.cut.lock().insert((address(from), address(to)));
+    }
+
+    /// How many letters did not get through.
+    pub(crate) fn cut_off(&self) -> u64 {
+        self.cut_off.load(Ordering::Relaxed)
     }
 
     /// Everything gets through again.

@@ -75,6 +75,7 @@ impl Node {
         witness: &Witness,
         seed: u64,
     ) -> Result<(), OpenError> {
+        let witness = &witness.of_another();
         let life = witness.truth.lock().life;
         let mut config = Config::default();
         config.node = format!("node-{}", self.place);
@@ -90,6 +91,7 @@ impl Node {
             guest: false,
         };
         let crank = Crank::open(Box::new(store.clone()), config)?;
+        witness.lives(crank.engine().process());
         let client = Client::new(crank.engine().clone());
         self.life = Some(Life { crank, client });
         Ok(())

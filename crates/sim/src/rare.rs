@@ -1,7 +1,8 @@
 //! Rare things: what a suite of seeds must have met, or it has proved too little.
 
-use abide::{Fact, Status, WakeReason};
+use abide::{Fact, Status, Timestamp, WakeReason};
 use abide_kernel::{After, Outcome, Phase};
+use abide_store::memory::{Struck, WriteFault};
 
 use crate::checkers::{Told, View};
 use crate::truth::Witness;
@@ -37,7 +38,11 @@ pub const SOMETIMES: &[&str] = &[
     "signal_before_wait",
     "stale_write_refused",
     "start_reused",
+    "timer_fired_in_recovery",
     "timer_late",
+    "torn_group_recovered",
+    "unknown_recovered_as_lost",
+    "unknown_recovered_as_written",
     "update_answered",
 ];
 
@@ -57,7 +62,20 @@ pub(crate) fn note(view: &View, witness: &Witness) {
         if told.run.status() == Status::Failed && told.run.cursors.iter().any(|cursor| cursor.retries >= 3) {
             witness.saw("retries_exhausted");
         }
-        late_timers(told, witness);
+        late_timers(view, told, witness);
+    }
+}
+
+/// Notes what was met and recovered from: everything, as the world has come to its end.
+pub(crate) fn note_recoveries(struck: &Struck, witness: &Witness) {
+    for (fault, what) in [
+        (WriteFault::UnknownWritten, "unknown_recovered_as_written"),
+        (WriteFault::UnknownLost, "unknown_recovered_as_lost"),
+        (WriteFault::UnknownTorn, "torn_group_recovered"),
+    ] {
+        if struck.appends.contains_key(&fault) {
+            witness.saw(what);
+        }
     }
 }
 
@@ -86,16 +104,30 @@ fn rare(told: &Told, fact: &Fact) -> Option<&'static str> {
     }
 }
 
-fn late_timers(told: &Told, witness: &Witness) {
+fn late_timers(view: &View, told: &Told, witness: &Witness) {
+    let openings = view.openings(told.run.id);
+    // It came to its end between what one owner wrote last and what the next wrote first.
+    let in_recovery = |until: Timestamp| {
+        openings.iter().any(|head| {
+            let before = view.written_at(told.run.id, *head);
+            before.is_some_and(|at| at < until)
+                && view.written_at(told.run.id, head.next()).is_some_and(|at| until <= at)
+        })
+    };
     let Ok(mut run) = abide::Run::begin(&told.rows[0]) else { return };
     for row in &told.rows[1..] {
         for fact in &row.facts {
             if let Fact::Woken(woken) = fact
                 && let Phase::Waiting(wait) = &run.cursors[usize::from(woken.cursor)].phase
                 && woken.by == WakeReason::Timer
-                && wait.until.is_some_and(|until| row.at.since(until) > LATE_MS)
+                && let Some(until) = wait.until
             {
-                witness.saw("timer_late");
+                if row.at.since(until) > LATE_MS {
+                    witness.saw("timer_late");
+                }
+                if in_recovery(until) {
+                    witness.saw("timer_fired_in_recovery");
+                }
             }
             run.apply(fact, abide_kernel::Meta { seq: row.seq, at: row.at });
         }

@@ -2,10 +2,13 @@
 //! are called next.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use abide::{Policy, RequestId, RunId, StepError};
+use abide_kernel::{Seq, Str};
+use abide_store::Store;
+use abide_store::memory::MemoryStore;
 use parking_lot::Mutex;
 
 use crate::dice::Dice;
@@ -18,8 +21,10 @@ pub(crate) struct Called {
     pub(crate) run: RunId,
     /// Its policy.
     pub(crate) policy: Policy,
-    /// Whether it has come to its end.
-    pub(crate) ended: bool,
+    /// The process, or the worker outside, that called.
+    pub(crate) by: Str,
+    /// Where the log of the run's shard ended then.
+    pub(crate) head: Seq,
 }
 
 /// What somebody was told.
@@ -111,12 +116,33 @@ pub(crate) struct Witness {
     pub(crate) truth: Arc<Mutex<Truth>>,
     profile: Arc<Profile>,
     seed: u64,
+    store: MemoryStore,
+    /// The process whose code calls, once it lives.
+    process: Arc<OnceLock<Str>>,
 }
 
 impl Witness {
     /// A witness of a world.
-    pub(crate) fn new(seed: u64, profile: &Profile) -> Self {
-        Self { truth: Arc::default(), profile: Arc::new(profile.clone()), seed }
+    pub(crate) fn new(seed: u64, profile: &Profile, store: MemoryStore) -> Self {
+        Self { truth: Arc::default(), profile: Arc::new(profile.clone()), seed, store, process: Arc::default() }
+    }
+
+    /// The same witness, for the code of one process more.
+    pub(crate) fn of_another(&self) -> Self {
+        Self { process: Arc::default(), ..self.clone() }
+    }
+
+    /// The process whose code calls.
+    pub(crate) fn lives(&self, process: &Str) {
+        // Each life has a witness of its own.
+        let _ = self.process.set(process.clone());
+    }
+
+    /// Something is called, by the code of this process or by a worker outside.
+    pub(crate) fn calls(&self, run: RunId, policy: Policy, worker: Option<Str>) {
+        let by = worker.or_else(|| self.process.get().cloned()).unwrap_or_default();
+        let head = self.store.head(self.store.map().home(run.slot()));
+        self.truth.lock().calls.push(Called { run, policy, by, head });
     }
 
     /// How hard its world is.
@@ -167,13 +193,13 @@ impl Witness {
     /// # Panics
     /// When that is its fate.
     pub(crate) async fn call(&self, run: RunId, key: String, policy: Policy) -> Result<u64, StepError> {
-        let (index, nth, healed, before) = {
+        self.calls(run, policy, None);
+        let (nth, healed, before) = {
             let mut truth = self.truth.lock();
             let count = truth.counts.entry(key.clone()).or_default();
             *count += 1;
             let nth = *count;
-            truth.calls.push(Called { run, policy, ended: false });
-            (truth.calls.len() - 1, nth, truth.healed, truth.releases)
+            (nth, truth.healed, truth.releases)
         };
         let (fate, slow) = self.fate(&key, nth, healed);
         if slow {
@@ -188,7 +214,6 @@ impl Witness {
             })
             .await;
         }
-        self.truth.lock().calls[index].ended = true;
         match fate {
             Fate::Well => Ok(u64::from(nth)),
             Fate::Fails => {

@@ -16,7 +16,7 @@ use crate::dice::Dice;
 use crate::nodes::LEASE_MS;
 use crate::parcels::{self, Attempt, Next, Posting};
 use crate::story::Story;
-use crate::truth::{Acknowledged, Called, Witness};
+use crate::truth::{Acknowledged, Witness};
 
 /// Reports that a worker remembers, and may send again.
 const SAID_MAX: usize = 8;
@@ -313,8 +313,8 @@ impl Worker {
             }
             Next::Wait => return false,
             Next::Call => {
-                let called = Called { run, policy: abide::Policy::UnsafeOnce, ended: true };
-                around.witness.truth.lock().calls.push(called);
+                let worker = format!("worker-{}", self.place).into();
+                around.witness.calls(run, abide::Policy::UnsafeOnce, Some(worker));
             }
             Next::Return(command) => {
                 let held = self.holds.remove(place);

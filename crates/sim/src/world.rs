@@ -59,12 +59,12 @@ impl World {
     pub(crate) fn new(seed: u64, tells: bool) -> Self {
         let mut dice = Dice::new(seed);
         let profile = Profile::draw(&mut dice);
-        let witness = Witness::new(seed, &profile);
         let time = Arc::new(AtomicI64::new(BEGINNING_MS));
         let store = match profile.nodes {
             1 => MemoryStore::new(profile.shards),
             _ => MemoryStore::shared(profile.shards, time.clone()),
         };
+        let witness = Witness::new(seed, &profile, store.clone());
         let nodes = (0..profile.nodes).map(|place| Node::new(place, &profile, &mut dice)).collect();
         let workers = (0..WORKERS).map(|place| Worker::new(place, &mut dice)).collect();
         Self {
@@ -99,9 +99,37 @@ impl World {
                 self.audit()?;
             }
         }
-        self.heal()?;
+        let healed = self.heal();
+        self.count_strikes();
+        healed?;
         self.view.look_again()?;
         checkers::check(&self.view, &self.witness)
+    }
+
+    /// Counts what went wrong with the store and on the net: what somebody met, not what was about to.
+    fn count_strikes(&self) {
+        let struck = self.store.faults().struck();
+        let mut faults: Vec<(&'static str, u64)> = vec![
+            ("flush", struck.flushes),
+            ("ownership", struck.ownerships),
+            ("partition", self.net.cut_off()),
+            ("read", struck.reads),
+        ];
+        faults.extend(struck.appends.into_iter().map(|(fault, times)| {
+            let name = match fault {
+                WriteFault::Refused => "append_refused",
+                WriteFault::UnknownWritten => "append_unknown_written",
+                WriteFault::UnknownLost => "append_unknown_lost",
+                WriteFault::UnknownTorn => "append_torn",
+                WriteFault::FatalWritten => "append_fatal_written",
+                WriteFault::FatalLost => "append_fatal_lost",
+            };
+            (name, times)
+        }));
+        let mut truth = self.witness.truth.lock();
+        for (fault, times) in faults.into_iter().filter(|(_, times)| *times > 0) {
+            *truth.faults.entry(fault).or_default() += times;
+        }
     }
 
     /// What was witnessed.
@@ -198,7 +226,6 @@ impl World {
         if nodes > 1 && self.dice.chance(partition) {
             let other = self.any_node();
             if self.dice.chance(500) {
-                self.witness.strike("partition");
                 self.story.tell(self.now(), || format!("nothing gets from node {place} to node {other}"));
                 self.net.cut(place, other);
             } else {
@@ -215,29 +242,25 @@ impl World {
 
     /// Something goes wrong with the store, perhaps.
     fn strike_store(&mut self) {
-        let Profile { append, flush, read, .. } = self.profile;
+        let Profile { append, flush, read, ownership, .. } = self.profile;
         let faults = self.store.faults();
         if self.dice.chance(append) {
             let fault = WriteFault::ALL[self.dice.below(WriteFault::ALL.len() as u64) as usize];
-            self.witness.strike(match fault {
-                WriteFault::Refused => "append_refused",
-                WriteFault::UnknownWritten => "append_unknown_written",
-                WriteFault::UnknownLost => "append_unknown_lost",
-                WriteFault::UnknownTorn => "append_torn",
-                WriteFault::FatalWritten => "append_fatal_written",
-                WriteFault::FatalLost => "append_fatal_lost",
-            });
             self.story.tell(self.now(), || format!("the next append: {fault:?}"));
             faults.fail_append(fault);
         }
         if self.dice.chance(flush) {
             let fault = *self.dice.pick(&WriteFault::ALL).unwrap_or(&WriteFault::Refused);
-            self.witness.strike("flush");
             faults.fail_flush(fault);
         }
         if self.dice.chance(read) {
-            self.witness.strike("read");
             faults.fail_reads(1);
+        }
+        if self.dice.chance(ownership) {
+            let all = [WriteFault::Refused, WriteFault::UnknownWritten, WriteFault::UnknownLost];
+            let fault = *self.dice.pick(&all).unwrap_or(&WriteFault::Refused);
+            self.story.tell(self.now(), || format!("the next to take or release a shard, or to leave: {fault:?}"));
+            faults.fail_ownership(fault);
         }
     }
 
@@ -490,6 +513,7 @@ impl World {
     fn audit(&mut self) -> Result<(), Violation> {
         self.store.faults().fail_reads(0);
         self.view.look()?;
+        self.view.compare()?;
         if let Some(wrong) = self.wrong.take() {
             return Err(format!("claims: {wrong}"));
         }

@@ -25,6 +25,14 @@ pub(crate) enum Place {
     Running(LaneId),
 }
 
+impl Record {
+    /// The index row of a run as its journal tells it, up to the row at `head`.
+    #[must_use]
+    pub fn of(run: Run, head: Seq) -> Self {
+        Resident::new(run, head).record()
+    }
+}
+
 /// A run in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Resident {

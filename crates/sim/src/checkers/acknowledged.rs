@@ -1,7 +1,7 @@
 //! What was acknowledged is there, and stays.
 
 use abide::{Fact, Status};
-use abide_kernel::{Reply, UpdateState};
+use abide_kernel::{Reply, Resolution, UpdateState};
 
 use super::{Told, View};
 use crate::Violation;
@@ -52,7 +52,13 @@ fn says(told: &Told, what: &Acknowledged) -> bool {
         Acknowledged::Ended { result, .. } => {
             run.status() == Status::Done && run.result.as_ref().map(|found| found.text()) == Some(result)
         }
-        Acknowledged::Resolved { .. } => has(&|fact| matches!(fact, Fact::Resolved(_))),
+        Acknowledged::Resolved { key, again, .. } => has(&|fact| match fact {
+            Fact::Resolved(resolved) => {
+                let known = run.ops.get(resolved.op as usize - 1).map(|op| &*op.key);
+                known == Some(key) && (resolved.how == Resolution::Retry) == *again
+            }
+            _ => false,
+        }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checkers: each looks for one kind of thing that must never be.
 
 pub(crate) mod acknowledged;
+pub(crate) mod calls;
 pub(crate) mod claims;
 pub(crate) mod effects;
 pub(crate) mod isolation;
@@ -18,7 +19,7 @@ pub(crate) mod wakes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide::{Fact, Row, Run, RunId, Status};
+use abide::{Fact, Row, Run, RunId, Status, Timestamp};
 use abide_kernel::{Seq, ShardEpoch, ShardId};
 use abide_store::Store;
 use abide_store::memory::MemoryStore;
@@ -43,12 +44,16 @@ pub(crate) struct View {
     changed: BTreeSet<RunId>,
     /// Every row that says something, by run.
     rows: BTreeMap<RunId, Vec<Row>>,
+    /// When each row was written.
+    times: BTreeMap<(u16, Seq), Timestamp>,
     /// The last row of each shard that was read.
     heads: Vec<Seq>,
     /// A hash for every row that was seen, which must not change while the row says something.
     seen: BTreeMap<(u16, Seq), u64>,
     /// Who holds places of concurrency keys.
     places: keys::Places,
+    /// Index rows that were found to be right.
+    compared: projection::Compared,
 }
 
 impl View {
@@ -61,13 +66,38 @@ impl View {
             rows: BTreeMap::new(),
             heads,
             seen: BTreeMap::new(),
+            times: BTreeMap::new(),
             places: keys::Places::default(),
+            compared: projection::Compared::new(),
         }
     }
 
     /// Runs that have changed since the last look.
     pub(crate) fn changed(&self) -> impl Iterator<Item = (&RunId, &Told)> {
         self.changed.iter().filter_map(|id| self.runs.get_key_value(id))
+    }
+
+    /// Whether one process has the store for itself.
+    pub(crate) fn is_alone(&self) -> bool {
+        !self.store.is_shared()
+    }
+
+    /// Index rows that were written since the last look are what the journals say.
+    pub(crate) fn compare(&mut self) -> Result<(), Violation> {
+        let mut compared = std::mem::take(&mut self.compared);
+        let checked = projection::check(self, &mut compared);
+        self.compared = compared;
+        checked
+    }
+
+    /// Where the log of each shard ended whenever it was taken.
+    pub(crate) fn openings(&self, run: RunId) -> Vec<Seq> {
+        self.store.openings(self.store.map().home(run.slot()))
+    }
+
+    /// When a row was written, whose ever it is.
+    pub(crate) fn written_at(&self, run: RunId, seq: Seq) -> Option<Timestamp> {
+        self.times.get(&(self.store.map().home(run.slot()).0, seq)).copied()
     }
 
     /// What was written under an ownership that had ended.
@@ -96,6 +126,7 @@ impl View {
                     return Err(format!("journal: shard {} has {:?} after {head:?}", shard.0, row.seq));
                 }
                 *head = row.seq;
+                self.times.insert((shard.0, row.seq), row.at);
                 self.keep(shard.0, &row)?;
                 if !row.facts.is_empty() {
                     self.changed.insert(row.run);
@@ -162,6 +193,7 @@ pub(crate) fn check(view: &View, witness: &Witness) -> Result<(), Violation> {
     ownership::check(view)?;
     view.places.check()?;
     acknowledged::check(view, &truth)?;
+    calls::check(view, &truth)?;
     claims::check(view)?;
     effects::check(view, &truth)?;
     timers::check(view)?;

@@ -36,15 +36,17 @@ impl World {
             self.settle()?;
             self.store.faults().fail_reads(0);
             self.view.look()?;
+            self.view.compare()?;
             let open = self.view.open_runs();
             if open.is_empty() {
-                checkers::projection::agrees(&mut self.view, &mut self.store)?;
+                self.view.compare()?;
                 for tenant in ["default", "acme"] {
                     let mut filter = Filter::default();
                     filter.namespace = Some(tenant.into());
                     self.list(&filter, LISTING_PATIENCE)?;
                 }
                 rare::note(&self.view, &self.witness);
+                rare::note_recoveries(&self.store.faults().struck(), &self.witness);
                 for _ in 0..self.store.faults().stale_writes() {
                     self.witness.saw("stale_write_refused");
                 }

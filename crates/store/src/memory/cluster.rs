@@ -7,7 +7,7 @@ use std::time::Duration;
 use abide_kernel::{ShardEpoch, ShardId, Timestamp};
 
 use super::state::{ShardState, State};
-use super::{MemoryStore, lock};
+use super::{MemoryStore, WriteFault, lock};
 use crate::{Cluster, Fault, FaultKind, Living, Member, Membership, Owned};
 
 impl MemoryStore {
@@ -18,6 +18,12 @@ impl MemoryStore {
     #[must_use]
     pub fn shared(shards: u16, clock: Arc<AtomicI64>) -> Self {
         Self { clock: Some(clock), ..Self::new(shards) }
+    }
+
+    /// Whether nodes share it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.clock.is_some()
     }
 
     /// The store's own time, if nodes share it.
@@ -51,11 +57,15 @@ impl Cluster for MemoryStore {
         self.check_going()?;
         self.counts.write();
         let mut state = lock(&self.state);
-        if let Some(owned) = state.shards.get_mut(usize::from(shard.0)).filter(|owned| owned.epoch == epoch) {
+        let fault = state.script.next_ownership();
+        if fault.is_none_or(WriteFault::writes)
+            && let Some(owned) = state.shards.get_mut(usize::from(shard.0)).filter(|owned| owned.epoch == epoch)
+        {
             owned.check_row(shard)?;
             owned.owner = None;
         }
-        Ok(())
+        drop(state);
+        self.tell(fault)
     }
 
     fn drain(&mut self, process: &str, draining: bool) -> Result<bool, Fault> {
@@ -74,8 +84,13 @@ impl Cluster for MemoryStore {
     fn leave(&mut self, process: &str) -> Result<(), Fault> {
         self.check_going()?;
         self.counts.write();
-        lock(&self.state).members.remove(process);
-        Ok(())
+        let mut state = lock(&self.state);
+        let fault = state.script.next_ownership();
+        if fault.is_none_or(WriteFault::writes) {
+            state.members.remove(process);
+        }
+        drop(state);
+        self.tell(fault)
     }
 }
 

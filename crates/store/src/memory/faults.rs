@@ -1,6 +1,6 @@
 //! Faults on demand: a test says what goes wrong next, and where.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use abide_kernel::{RunId, Seq, ShardEpoch, ShardId};
@@ -10,7 +10,7 @@ use super::state::State;
 use crate::{Fault, FaultKind};
 
 /// How a write goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WriteFault {
     /// Nothing is written, and the caller is told so: the disk is full.
     Refused,
@@ -56,6 +56,11 @@ impl WriteFault {
         }
     }
 
+    /// What it comes to for a write of so many pieces: one piece is never torn.
+    pub(super) fn on(self, pieces: usize) -> Self {
+        if self == Self::UnknownTorn && pieces < 2 { Self::UnknownWritten } else { self }
+    }
+
     pub(super) fn fault(self) -> Fault {
         let message = match self {
             Self::Refused => "the disk is full: nothing was written",
@@ -68,12 +73,27 @@ impl WriteFault {
     }
 }
 
+/// What went wrong, each counted when somebody met it.
+#[derive(Clone, Debug, Default)]
+pub struct Struck {
+    /// Appends, by how they went wrong.
+    pub appends: BTreeMap<WriteFault, u64>,
+    /// Flushes.
+    pub flushes: u64,
+    /// Shards that were to be taken or released, and nodes that were to leave.
+    pub ownerships: u64,
+    /// Reads.
+    pub reads: u64,
+}
+
 /// What is to go wrong, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Script {
     appends: VecDeque<Option<WriteFault>>,
     flushes: VecDeque<Option<WriteFault>>,
+    ownerships: VecDeque<WriteFault>,
     reads: u64,
+    pub(super) struck: Struck,
     /// How long it takes to open a shard, by the store's clock.
     pub(super) opening_ms: i64,
     /// The contents as they were when syncing stopped.
@@ -81,12 +101,22 @@ pub(super) struct Script {
 }
 
 impl Script {
-    pub(super) fn next_append(&mut self) -> Option<WriteFault> {
-        self.appends.pop_front().flatten()
+    pub(super) fn next_append(&mut self, pieces: usize) -> Option<WriteFault> {
+        let fault = self.appends.pop_front().flatten()?.on(pieces);
+        *self.struck.appends.entry(fault).or_default() += 1;
+        Some(fault)
     }
 
     pub(super) fn next_flush(&mut self) -> Option<WriteFault> {
-        self.flushes.pop_front().flatten()
+        let fault = self.flushes.pop_front().flatten()?;
+        self.struck.flushes += 1;
+        Some(fault)
+    }
+
+    pub(super) fn next_ownership(&mut self) -> Option<WriteFault> {
+        let fault = self.ownerships.pop_front()?;
+        self.struck.ownerships += 1;
+        Some(fault)
     }
 
     pub(super) fn meet_read(&mut self) -> Result<(), Fault> {
@@ -94,6 +124,7 @@ impl Script {
             return Ok(());
         }
         self.reads -= 1;
+        self.struck.reads += 1;
         Err(Fault::new(FaultKind::Refused, "the store cannot be read now"))
     }
 }
@@ -126,6 +157,17 @@ impl Faults {
         lock(&self.state).script.flushes.push_back(Some(fault));
     }
 
+    /// The next time that a shard is to be taken or released, or a node is to leave, it fails.
+    pub fn fail_ownership(&self, fault: WriteFault) {
+        lock(&self.state).script.ownerships.push_back(fault);
+    }
+
+    /// What went wrong so far.
+    #[must_use]
+    pub fn struck(&self) -> Struck {
+        lock(&self.state).script.struck.clone()
+    }
+
     /// The next `reads` reads of the owner fail.
     pub fn fail_reads(&self, reads: u64) {
         lock(&self.state).script.reads = reads;
@@ -151,7 +193,8 @@ impl Faults {
 
     /// Nothing that was to go wrong does.
     pub fn heal(&self) {
-        lock(&self.state).script = Script::default();
+        let script = &mut lock(&self.state).script;
+        *script = Script { struck: std::mem::take(&mut script.struck), ..Script::default() };
     }
 
     /// Deletes every index row, checkpoint and watermark. The log stays.

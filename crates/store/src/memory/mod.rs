@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use abide_kernel::envelope::Envelope;
-use abide_kernel::shard::{Batch, Flush, LinePlace};
+use abide_kernel::shard::{Batch, Flush, LinePlace, Record};
 use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
 
-pub use faults::{Faults, WriteFault};
+pub use faults::{Faults, Struck, WriteFault};
 pub use reader::MemoryReader;
 
 use crate::counts::Counts;
@@ -55,6 +55,29 @@ impl MemoryStore {
         Faults::new(self.state.clone())
     }
 
+    /// Shows every index row and its shard to whoever compares them with the journals.
+    pub fn each_record(&self, mut look: impl FnMut(ShardId, &Record)) {
+        lock(&self.state).runs.values().for_each(|found| look(found.shard, &found.record));
+    }
+
+    /// Up to which position of its log the index rows of a shard are written.
+    #[must_use]
+    pub fn watermark(&self, shard: ShardId) -> Seq {
+        lock(&self.state).shards[usize::from(shard.0)].watermark
+    }
+
+    /// Where the log of a shard ends.
+    #[must_use]
+    pub fn head(&self, shard: ShardId) -> Seq {
+        lock(&self.state).shards[usize::from(shard.0)].head()
+    }
+
+    /// Where the log of a shard ended each time that somebody took it.
+    #[must_use]
+    pub fn openings(&self, shard: ShardId) -> Vec<Seq> {
+        lock(&self.state).shards[usize::from(shard.0)].openings.clone()
+    }
+
     fn read(&self) -> Result<MutexGuard<'_, State>, Fault> {
         self.counts.read();
         let mut state = lock(&self.state);
@@ -72,9 +95,12 @@ impl MemoryStore {
 
     /// After a write met `fault`: what the caller is told.
     fn tell(&mut self, fault: Option<WriteFault>) -> Result<(), Fault> {
-        let Some(fault) = fault else { return Ok(()) };
+        fault.map_or(Ok(()), |fault| Err(self.met(fault)))
+    }
+
+    fn met(&mut self, fault: WriteFault) -> Fault {
         self.stopped = fault.kind() == FaultKind::Fatal;
-        Err(fault.fault())
+        fault.fault()
     }
 }
 
@@ -103,6 +129,13 @@ impl Store for MemoryStore {
         if let Some(now) = self.now() {
             state.check_free(shard, owner, now)?;
         }
+        if let Some(fault) = state.script.next_ownership() {
+            if fault.writes() {
+                state.open_shard(shard, owner)?;
+            }
+            drop(state);
+            return Err(self.met(fault));
+        }
         let opened = state.open_shard(shard, owner)?;
         if let Some(clock) = &self.clock {
             clock.fetch_add(state.script.opening_ms, Ordering::AcqRel);
@@ -127,7 +160,7 @@ impl Store for MemoryStore {
             return Ok(verdicts);
         }
         self.counts.write();
-        let fault = state.script.next_append();
+        let fault = state.script.next_append(group.len());
         if fault.is_none_or(WriteFault::writes) {
             let torn = fault == Some(WriteFault::UnknownTorn);
             let whole = if torn { group.len().div_ceil(2) } else { group.len() };

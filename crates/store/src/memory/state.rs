@@ -49,6 +49,8 @@ pub(super) struct ShardState {
     /// Who took it last and has not released it.
     pub(super) owner: Option<Str>,
     pub(super) watermark: Seq,
+    /// Where its log ended each time that it was taken.
+    pub(super) openings: Vec<Seq>,
     /// Whether what is kept of it, or an envelope that it has not consumed, is not as it was written.
     pub(super) row_damaged: bool,
     pub(super) mail_damaged: bool,
@@ -110,6 +112,7 @@ impl State {
         state.check_row(shard)?;
         journal::check_end(shard, state.head(), state.watermark)?;
         state.epoch.0 += 1;
+        state.openings.push(state.head());
         state.owner = Some(owner.into());
         let mut opened = Opened {
             epoch: state.epoch,
