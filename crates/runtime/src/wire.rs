@@ -15,7 +15,7 @@ use sha2::Sha256;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::driver::Shared;
@@ -29,6 +29,8 @@ const FRAME_MAX: u32 = 64 * 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a node that cannot be reached is left alone.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Connections that have not proved anything yet, at most: more are hung up on, and nodes try again.
+const STRANGERS_MAX: usize = 64;
 /// Bytes of what each side draws, and of the proof.
 const DRAWN: usize = 32;
 
@@ -143,9 +145,14 @@ async fn connect(address: &str, secret: &[u8]) -> std::io::Result<TcpStream> {
 /// Takes in connections. Those that are there end with this.
 async fn accept(listener: TcpListener, secret: Arc<Vec<u8>>, mailbox: Mailbox) {
     let mut connections = JoinSet::new();
+    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(connections.spawn(take_in(stream, secret.clone(), mailbox.clone()))),
+            Ok((stream, _)) => {
+                if let Ok(stranger) = strangers.clone().try_acquire_owned() {
+                    connections.spawn(take_in(stream, stranger, secret.clone(), mailbox.clone()));
+                }
+            }
             // There may be no room for one more just now.
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
@@ -153,8 +160,9 @@ async fn accept(listener: TcpListener, secret: Arc<Vec<u8>>, mailbox: Mailbox) {
     }
 }
 
-async fn take_in(mut stream: TcpStream, secret: Arc<Vec<u8>>, mailbox: Mailbox) {
+async fn take_in(mut stream: TcpStream, stranger: OwnedSemaphorePermit, secret: Arc<Vec<u8>>, mailbox: Mailbox) {
     let known = tokio::time::timeout(PATIENCE, admit(&mut stream, &secret)).await;
+    drop(stranger);
     if !matches!(known, Ok(Ok(()))) {
         tracing::warn!("somebody connected who does not know the secret of the cluster");
         return;
@@ -210,4 +218,33 @@ fn draw() -> [u8; DRAWN] {
         part.copy_from_slice(&crate::Entropy::System.next().to_be_bytes()[8..]);
     }
     drawn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever is greeted is waited for; whoever is not was hung up on.
+    async fn knock(address: SocketAddr) -> Option<TcpStream> {
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        stream.read_exact(&mut [0; DRAWN]).await.ok().map(|_| stream)
+    }
+
+    #[tokio::test]
+    async fn only_so_many_strangers_are_waited_for_at_once() {
+        let listening = Wire::listen(([127, 0, 0, 1], 0).into(), b"secret".to_vec()).await;
+        let (_wire, address, _mailbox) = listening.expect("a port is free");
+        let mut strangers = Vec::new();
+        for _ in 0..STRANGERS_MAX {
+            strangers.push(knock(address).await.expect("there is room"));
+        }
+        assert!(knock(address).await.is_none(), "one more than there is room for");
+
+        // One of them goes: somebody who knows the secret gets in, and those who got in need no room.
+        strangers.pop();
+        let mut nodes = Vec::new();
+        while nodes.len() < 3 {
+            nodes.extend(connect(&address.to_string(), b"secret").await.ok());
+        }
+    }
 }
