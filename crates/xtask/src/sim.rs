@@ -1,9 +1,8 @@
 //! `cargo xtask sim`: worlds from seeds, in a build of its own that is fast enough for thousands.
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
 use crate::known_bugs;
 
@@ -24,7 +23,8 @@ pub(crate) fn perform(root: &Path, options: &Options) -> Result<()> {
     if options.known_bugs {
         return known_bugs::perform(root, options.most);
     }
-    simulate(root, &options.arguments)
+    let arguments: Vec<&str> = options.arguments.iter().map(String::as_str).collect();
+    known_bugs::simulate(root, &arguments)
 }
 
 /// What every check of the project does of this: the same few seeds, those that once failed, and two of the known bugs, of
@@ -36,14 +36,3 @@ pub(crate) fn perform_shortly(root: &Path) -> Result<()> {
 
 const SEEDS: &str = "120";
 const BUGS: usize = 2;
-
-fn simulate(root: &Path, arguments: &[String]) -> Result<()> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["run", "--quiet", "--release", "--package", "abide-sim", "--"])
-        .args(arguments)
-        .current_dir(root)
-        .status()
-        .context("starting the simulator")?;
-    ensure!(status.success(), "the simulator found something wrong");
-    Ok(())
-}
