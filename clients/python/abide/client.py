@@ -7,6 +7,7 @@ import os
 import random
 import ssl as tls
 import time
+from datetime import datetime, timezone
 from typing import Any, AsyncIterator, List, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
@@ -138,9 +139,30 @@ class Client:
         found = await self.request("GET", f"/runs/{part(run)}/state", query={"rev": rev})
         return found["state"]
 
-    async def list(self, *, limit: int | None = None, **filters: str) -> AsyncIterator[dict[str, Any]]:
-        """Runs, newest first, page after page. Filters: `workflow`, `status`, `queue`, `key`, `parent`."""
-        async for found in self._pages("/runs", "runs", limit, filters):
+    async def list(
+        self,
+        *,
+        limit: int | None = None,
+        labels: Mapping[str, str] | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        **filters: str,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Runs, newest first, page after page. Filters: `workflow`, `status`, `queue`, `key`, `parent`.
+
+        With all of these labels, and started or last changed at one instant or after it, and before another.
+        """
+        period = {
+            "created_after": created_after,
+            "created_before": created_before,
+            "updated_after": updated_after,
+            "updated_before": updated_before,
+        }
+        asked: dict[str, Any] = {**filters, "label": [f"{name}={value}" for name, value in (labels or {}).items()]}
+        asked.update((name, _instant(name, at)) for name, at in period.items() if at is not None)
+        async for found in self._pages("/runs", "runs", limit, asked):
             yield found
 
     async def _pages(
@@ -286,9 +308,15 @@ def problem_of(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
     return Problem.of({"status": status, "code": "internal", "detail": body[:200].decode(errors="replace")}, status)
 
 
+def _instant(name: str, at: datetime) -> str:
+    if at.tzinfo is None:
+        raise ValueError(f"{name}: expected a datetime with a timezone, found {at!r} without one")
+    return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def _query(given: Mapping[str, Any]) -> str:
     try:
-        return f"?{urlencode(given)}" if given else ""
+        return f"?{urlencode(given, doseq=True)}" if given else ""
     except UnicodeEncodeError as error:
         raise Unencodable(f"a query: expected text, found half of a surrogate pair in it: {given!a}") from error
 

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from fake import Asked, Fake, Said, problem
@@ -221,6 +222,21 @@ class Asking(unittest.TestCase):
                 self.assertEqual(found, ["a", "b", "c"])
                 paths = [asked.path for asked in fake.asked]
                 self.assertEqual(paths, ["/v1/namespaces/a%20b/runs?status=open", "/v1/namespaces/a%20b/runs?status=open&before=b"])
+
+        go(test())
+
+    def test_runs_are_looked_for_by_labels_and_times(self) -> None:
+        async def test() -> None:
+            async with Fake(Script(Said({"runs": [], "next": None}))) as fake:
+                async with abide.Client(fake.url) as client:
+                    east = timezone(timedelta(hours=2))
+                    after = datetime(2026, 11, 15, 2, tzinfo=east)
+                    listed = client.list(labels={"team": "ops", "a b": "ж"}, created_after=after)
+                    self.assertEqual([run async for run in listed], [])
+                    with self.assertRaisesRegex(ValueError, "updated_before: expected a datetime with a timezone"):
+                        await client.list(updated_before=datetime(2026, 11, 15)).__anext__()
+                query = "label=team%3Dops&label=a+b%3D%D0%B6&created_after=2026-11-15T00%3A00%3A00.000000Z"
+                self.assertEqual([asked.path for asked in fake.asked], [f"/v1/namespaces/default/runs?{query}"])
 
         go(test())
 

@@ -66,6 +66,9 @@ export interface StartRunOptions extends StartOptions {
   idempotencyKey?: string;
 }
 
+/** A value of a query; a list is said value by value. */
+type Asked = string | number | null | undefined | string[];
+
 /** Which runs are looked for; all, if nothing is said. */
 export interface RunFilters {
   workflow?: string;
@@ -74,6 +77,14 @@ export interface RunFilters {
   queue?: string;
   key?: string;
   parent?: string;
+  /** With all of these. */
+  labels?: Record<string, string>;
+  /** Started at this instant or after it. */
+  createdAfter?: Date;
+  createdBefore?: Date;
+  /** Last changed at this instant or after it. */
+  updatedAfter?: Date;
+  updatedBefore?: Date;
   limit?: number;
 }
 
@@ -135,11 +146,13 @@ export class Client {
     method: string,
     path: string,
     body?: unknown,
-    options: { query?: Record<string, string | number | null | undefined>; idempotencyKey?: string; timeoutMs?: number } = {},
+    options: { query?: Record<string, Asked>; idempotencyKey?: string; timeoutMs?: number } = {},
   ): Promise<T> {
     const text = body === undefined ? undefined : encode("the request", body);
     const given = Object.entries(options.query ?? {}).flatMap(([name, value]) =>
-      value === undefined || value === null ? [] : [[name, checkedText(String(value))] as [string, string]],
+      (Array.isArray(value) ? value : [value]).flatMap((one: string | number | null | undefined) =>
+        one === undefined || one === null ? [] : [[name, checkedText(String(one))] as [string, string]],
+      ),
     );
     const query = given.length === 0 ? "" : `?${new URLSearchParams(given).toString()}`;
     const whole = (path.startsWith("/v1") ? path : this.within + path) + query;
@@ -191,15 +204,23 @@ export class Client {
   }
 
   /** Runs, newest first, page after page. */
-  list({ status, ...filters }: RunFilters = {}): AsyncGenerator<RunSummary> {
-    const statuses = status === undefined ? {} : { status: typeof status === "string" ? status : status.join(",") };
-    return this.pages("/runs", "runs", { ...filters, ...statuses });
+  list(filters: RunFilters = {}): AsyncGenerator<RunSummary> {
+    const { status, labels, createdAfter, createdBefore, updatedAfter, updatedBefore, ...others } = filters;
+    return this.pages("/runs", "runs", {
+      ...others,
+      status: typeof status === "object" ? status.join(",") : status,
+      label: Object.entries(labels ?? {}).map(([name, value]) => `${name}=${value}`),
+      created_after: createdAfter?.toISOString(),
+      created_before: createdBefore?.toISOString(),
+      updated_after: updatedAfter?.toISOString(),
+      updated_before: updatedBefore?.toISOString(),
+    });
   }
 
   private async *pages<T>(
     path: string,
     what: string,
-    { limit, ...filters }: { limit?: number } & Record<string, string | number | undefined>,
+    { limit, ...filters }: { limit?: number } & Record<string, Asked>,
   ): AsyncGenerator<T> {
     let left = limit ?? Infinity;
     let before: string | null | undefined;

@@ -258,6 +258,7 @@ export interface RunSummary {
   step?: string | null;
   key?: string | null;
   parent?: string | null;
+  labels: Record<string, string>;
   created_at: Instant;
   updated_at: Instant;
   due?: Instant | null;
@@ -269,7 +270,6 @@ export interface Run extends RunSummary {
   epoch: number;
   attempt: number;
   boundary?: string | null;
-  labels: Record<string, string>;
   ended_at?: Instant | null;
   input: unknown;
   state: unknown;

@@ -206,6 +206,14 @@ describe("asking", () => {
     assert.deepEqual(fake.asked.map((asked) => asked.path), expected.map((query) => within + query));
   });
 
+  test("runs are looked for by labels and times", async (t) => {
+    const [client, fake] = await asking(t, inOrder({ body: { runs: [], next: null } }));
+    const updatedBefore = new Date("2026-11-15T02:00:00+02:00");
+    for await (const run of client.list({ labels: { team: "ops", "a b": "ж" }, updatedBefore })) assert.fail(run.run);
+    const query = "label=team%3Dops&label=a+b%3D%D0%B6&updated_before=2026-11-15T00%3A00%3A00.000Z";
+    assert.deepEqual(fake.asked.map((asked) => asked.path), [`/v1/namespaces/default/runs?${query}`]);
+  });
+
   test("an update is asked under one key until it is answered", async (t) => {
     const waits = { body: { run: RUN, answered: false, answer: null } };
     const [client, fake] = await asking(t, inOrder(waits, { body: { run: RUN, answered: true, answer: 4 } }));

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use abide_kernel::{Payload, limits};
+use abide_kernel::{Payload, Timestamp, limits};
+use abide_protocol::{BadInstant, Instant};
 use jiff::SpanRelativeTo;
 
 use crate::failure::Failure;
@@ -54,6 +55,39 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| format!("expected a duration like 30s, 5m, 1h 30m, 2d or 1w, found {text:?}"))
 }
 
+/// A label like `team=ops`.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    let named = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = named.ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// An instant, or how long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// This instant.
+    At(Timestamp),
+    /// So long ago.
+    Ago(Duration),
+}
+
+impl When {
+    /// The instant, seen from now.
+    pub(crate) fn from(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(ago) => Timestamp(now.0.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX))),
+        }
+    }
+}
+
+/// An instant like `2026-11-15T21:08:02Z`, or how long ago, like `2h`.
+pub(crate) fn when(text: &str) -> Result<When, String> {
+    let at = text.parse().ok().map(|Instant(at)| When::At(at));
+    at.or_else(|| duration(text).ok().map(When::Ago))
+        .ok_or_else(|| format!("expected {}, or how long ago, like 2h or 7d, found {text:?}", BadInstant::EXPECTED))
+}
+
 /// Where to listen: an address of this machine with a port.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let local = || Some(SocketAddr::from((Ipv4Addr::LOCALHOST, text.strip_prefix("localhost:")?.parse().ok()?)));
@@ -75,6 +109,16 @@ mod tests {
         assert_eq!(duration("1w 2d 3h"), Ok(Duration::from_secs(9 * 86_400 + 3 * 3_600)));
         for wrong in ["", "30", "soon", "-5s", "1mo", "-1d"] {
             assert!(duration(wrong).unwrap_err().contains("30s"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn when_is_an_instant_or_how_long_ago() {
+        assert_eq!(when("1970-01-01T00:00:01.5Z"), Ok(When::At(Timestamp(1_500))));
+        assert_eq!(when("1970-01-01T02:00:00+02:00"), Ok(When::At(Timestamp(0))));
+        assert_eq!(when("2h").map(|when| when.from(Timestamp(7_200_001))), Ok(Timestamp(1)));
+        for wrong in ["", "yesterday", "-2h", "2026-11-15", "1700000000", "2026-13-01T00:00:00Z"] {
+            assert!(when(wrong).unwrap_err().contains("2026-11-15T21:08:02.125Z, or how long ago"), "{wrong}");
         }
     }
 

@@ -107,6 +107,38 @@ fn pages_and_filters_lead_from_run_to_run() {
     assert!(wrong.code == 2 && wrong.err.contains("awaiting_signal"), "{wrong:?}");
 }
 
+#[test]
+fn runs_are_found_by_their_labels_and_their_times() {
+    let shop = Shop::new();
+    let ops = shop.start("greet", &["--label", "team=ops", "--label", "größe=大"]);
+    let web = shop.start("greet", &["--label", "team=web"]);
+    shop.start("greet", &[]);
+    let list = |more: &[&str]| {
+        let answer = shop.abide(&[&["run", "list"], more].concat()).ok();
+        answer.out.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(list(&["--label", "team=ops"]), [ops.as_str()]);
+    assert_eq!(list(&["--label", "team=web"]), [web.as_str()]);
+    assert_eq!(list(&["--label", "größe=大", "--label", "team=ops"]), [ops.as_str()]);
+    assert_eq!(list(&["--label", "größe=大", "--label", "team=web"]), [""; 0]);
+    let shown = shop.abide(&["run", "list", "--label", "team=web", "--json"]).ok().json();
+    assert_eq!(shown["runs"][0]["labels"], serde_json::json!({"team": "web"}));
+    let created = shown["runs"][0]["created_at"].as_str().unwrap();
+    assert!(list(&["--created-after", created]).contains(&web));
+    assert!(!list(&["--created-before", created]).contains(&web));
+    assert_eq!(list(&["--created-after", "1h"]).len(), 3);
+    assert_eq!(list(&["--updated-before", "1h"]).len(), 0);
+    for (option, value, expected) in [
+        ("--label", "team", "NAME=VALUE"),
+        ("--label", "=ops", "NAME=VALUE"),
+        ("--created-after", "yesterday", "or how long ago"),
+        ("--updated-before", "", "or how long ago"),
+    ] {
+        let wrong = shop.abide(&["run", "list", option, value]);
+        assert!(wrong.code == 2 && wrong.err.contains(expected), "{wrong:?}");
+    }
+}
+
 /// What a workflow's author or a stranger put into a payload must not command the reader's terminal.
 #[test]
 fn control_characters_never_reach_the_terminal_raw() {

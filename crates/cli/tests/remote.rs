@@ -105,7 +105,7 @@ async fn stocked() -> (Shop, BTreeMap<&'static str, String>) {
         let shown = shop.abide(&["run", "show", &runs[name], "--json"]).ok().json();
         runs.insert(boundary, shown["boundary"].as_str().unwrap().to_owned());
     }
-    runs.insert("unclaimed", shop.start("nobody", &["--queue", "mail", "--key", "大"]));
+    runs.insert("unclaimed", shop.start("nobody", &["--queue", "mail", "--key", "大", "--label", "大=a=b"]));
     (shop, runs)
 }
 
@@ -148,6 +148,10 @@ const LOOKS: &[&str] = &[
     "run list --key 大",
     "run list --before {sleeps} --limit 2",
     "run list --parent {waits}",
+    "run list --label 大=a=b",
+    "run list --label 大=a",
+    "run list --created-after 1h --updated-before 2100-01-01T00:00:00+02:00 --limit 2",
+    "run list --created-before 1h",
     "run show {waits}",
     "run show {doubted}",
     "run show {fails}",

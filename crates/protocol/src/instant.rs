@@ -1,6 +1,7 @@
 //! Instants on the network: RFC 3339 in UTC with milliseconds.
 
 use std::fmt;
+use std::str::FromStr;
 
 use abide_kernel::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -32,12 +33,36 @@ impl Serialize for Instant {
     }
 }
 
+/// Text that is no instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadInstant;
+
+impl BadInstant {
+    /// What an instant looks like.
+    pub const EXPECTED: &str = "an instant like 2026-11-15T21:08:02.125Z";
+}
+
+impl fmt::Display for BadInstant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}", Self::EXPECTED)
+    }
+}
+
+impl std::error::Error for BadInstant {}
+
+impl FromStr for Instant {
+    type Err = BadInstant;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let at: jiff::Timestamp = text.parse().map_err(|_| BadInstant)?;
+        Ok(Self(Timestamp(at.as_millisecond())))
+    }
+}
+
 impl<'de> Deserialize<'de> for Instant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        let expected = |_| serde::de::Error::custom("expected an instant like 2026-11-15T21:08:02.125Z");
-        let at: jiff::Timestamp = text.parse().map_err(expected)?;
-        Ok(Self(Timestamp(at.as_millisecond())))
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -45,7 +45,7 @@ pub use code::{CODES, Code};
 pub use dead_letter::{DeadAttempt, DeadLetterPage, Letter, Letters};
 pub use effect::{Effect, EffectApproval, EffectPage, Effects, How, Resolve, RunEffect};
 pub use idempotency::{BadKey, IdempotencyKey};
-pub use instant::Instant;
+pub use instant::{BadInstant, Instant};
 pub use journal::{Journal, JournalRow};
 pub use ledger::{Elapsed, Entered, Entry, EntryEnd, LedgerEntry, Otherwise, Wanted};
 pub use node::{Health, Node, Nodes, Ready};

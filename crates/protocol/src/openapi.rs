@@ -106,6 +106,8 @@ fn parameters(route: &Route, shapes: &mut SchemaGenerator) -> Vec<Value> {
         let schema = match query.kind {
             QueryKind::Text => json!({"type": "string"}),
             QueryKind::Run => json!(shapes.subschema_for::<shape::Run>()),
+            QueryKind::Instant => json!(shapes.subschema_for::<crate::Instant>()),
+            QueryKind::Label => json!({"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}}),
             QueryKind::Number { from, to: u64::MAX } => json!({"type": "integer", "minimum": from}),
             QueryKind::Number { from, to } => json!({"type": "integer", "minimum": from, "maximum": to}),
         };

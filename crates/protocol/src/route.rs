@@ -119,6 +119,10 @@ pub enum QueryKind {
     Text,
     /// The id of a run.
     Run,
+    /// An instant.
+    Instant,
+    /// A label, `name=value`. It may be given more than once.
+    Label,
     /// A number.
     Number {
         /// The smallest.
@@ -258,6 +262,16 @@ impl Route {
 
     pub(crate) fn run(mut self, name: &'static str, about: &'static str) -> Self {
         self.query.push(Query { name, kind: QueryKind::Run, about });
+        self
+    }
+
+    pub(crate) fn instant(mut self, name: &'static str, about: &'static str) -> Self {
+        self.query.push(Query { name, kind: QueryKind::Instant, about });
+        self
+    }
+
+    pub(crate) fn label(mut self, name: &'static str, about: &'static str) -> Self {
+        self.query.push(Query { name, kind: QueryKind::Label, about });
         self
     }
 

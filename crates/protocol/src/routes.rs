@@ -72,6 +72,11 @@ fn runs() -> Vec<Route> {
             .text("queue", "runs in this queue")
             .text("key", "runs with this business key")
             .run("parent", "children of this run")
+            .label("label", "runs with this label, name=value; given more than once, with all of them")
+            .instant("created_after", "runs that were started at this instant or after it")
+            .instant("created_before", "runs that were started before this instant")
+            .instant("updated_after", "runs that last changed at this instant or after it")
+            .instant("updated_before", "runs that last changed before this instant")
             .paged()
             .answers::<RunPage>(),
         read(Do::RunShow, "/runs/{run}").says("Show a run").answers::<Run>().problems(LOOK),

@@ -32,6 +32,8 @@ pub struct RunSummary {
     /// Its parent.
     #[schemars(with = "Option<crate::shape::Run>")]
     pub parent: Option<RunId>,
+    /// The words it can be found by.
+    pub labels: BTreeMap<String, String>,
     /// When it was started.
     pub created_at: Instant,
     /// When it last changed.
@@ -65,8 +67,6 @@ pub struct Run {
     /// What it asks of a person now.
     #[schemars(with = "Option<crate::shape::Boundary>")]
     pub boundary: Option<BoundaryId>,
-    /// The words it can be found by.
-    pub labels: BTreeMap<String, String>,
     /// When it ended.
     pub ended_at: Option<Instant>,
     /// What it was started with.

@@ -305,6 +305,7 @@ fn listed(stored: &StoredRun) -> Listed {
         step: run.cursors.first().and_then(|cursor| cursor.step.clone()),
         key: spec.key.as_ref().map(|key| key.key.clone()),
         parent: run.started.parent.as_ref().filter(|_| !run.orphaned).map(|parent| parent.run),
+        labels: spec.labels.clone(),
         created_at: run.created_at,
         updated_at: run.updated_at,
         due: run.next_due(),

@@ -90,4 +90,4 @@ pub use abide_runtime::{Clock, EndedSpan, Metrics, Notifier, SpanOf, Stopped, Tr
 #[cfg(feature = "postgres")]
 pub use abide_store::postgres::{Transaction, TransactionError, tokio_postgres};
 pub use abide_store::sqlite::rusqlite;
-pub use abide_store::{DeadLetterItem, Durability, Filter, Listed, Page, Stats};
+pub use abide_store::{DeadLetterItem, Durability, Filter, Listed, Page, Period, Stats};

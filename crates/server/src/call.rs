@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use abide_kernel::limits::NAME_BYTES_MAX;
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{Refusal, RequestId, Run, RunId, Slot, Str, TraceContext};
+use abide_kernel::{Refusal, RequestId, Run, RunId, Slot, Str, Timestamp, TraceContext};
 use abide_protocol::limits::{JSON_DEPTH_MAX, PAGE};
-use abide_protocol::{IdempotencyKey, Operation, Problem, Scope};
+use abide_protocol::{BadInstant, IdempotencyKey, Instant, Operation, Problem, Scope};
 use abide_runtime::Engine;
 use abide_store::Page;
 use axum::body::Bytes;
@@ -85,6 +85,12 @@ impl Call {
     pub(crate) fn run_asked(&self, name: &str) -> Result<Option<RunId>, Refused> {
         let parse = |text: &str| text.parse().map_err(|bad: abide_kernel::BadId| bad_query(name, bad.expected, text));
         self.asked(name).map(parse).transpose()
+    }
+
+    /// An instant that the query names.
+    pub(crate) fn instant_asked(&self, name: &str) -> Result<Option<Timestamp>, Refused> {
+        let parse = |text: &str| text.parse().map_err(|_: BadInstant| bad_query(name, BadInstant::EXPECTED, text));
+        Ok(self.asked(name).map(parse).transpose()?.map(|Instant(at)| at))
     }
 
     /// The body. None at all stands for an empty one; where that is not enough the route says so before.

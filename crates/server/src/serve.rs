@@ -213,7 +213,7 @@ async fn carry_out(
     perform(call).await
 }
 
-/// The query, if it says only what the route knows, and that once.
+/// The query, if it says only what the route knows, and that once unless it may be said more often.
 fn query(route: &Route, uri: &Uri) -> Result<Vec<(String, String)>, Refused> {
     let bad = |error| Problem::new("bad_query", format!("the query cannot be read: {error}"));
     let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(bad)?;
@@ -227,7 +227,8 @@ fn query(route: &Route, uri: &Uri) -> Result<Vec<(String, String)>, Refused> {
             return Err(bad_query("the query", &expected, name));
         };
         check(known, value)?;
-        if pairs[..index].iter().any(|(other, _)| other == name) {
+        let again = known.kind != QueryKind::Label;
+        if again && pairs[..index].iter().any(|(other, _)| other == name) {
             return Err(bad_query(name, "it once", "it twice"));
         }
     }

@@ -64,6 +64,66 @@ async fn runs_are_listed_in_pages_without_gap_or_repeat() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn runs_are_listed_by_label_and_time() {
+    let desk = Desk::open("memory:").await;
+    let ada = desk.admin(&["shop"]);
+    let ops = start(&ada, json!({"workflow": "wait", "labels": {"team": "ops", "größe": "大=&+"}})).await;
+    let web = start(&ada, json!({"workflow": "wait", "labels": {"team": "web"}})).await;
+    let ended = start(&ada, json!({"workflow": "greet", "input": "Ada", "labels": {"team": "web"}})).await;
+    ada.get(&format!("{RUNS}/{ended}/result?wait_ms=20000")).await.good();
+    let list = async |query: &str| -> Vec<String> {
+        let page = ada.get(&format!("{RUNS}?{query}")).await.good();
+        page["runs"].as_array().unwrap().iter().map(|run| run["run"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(list("label=team%3Dops").await, [ops.as_str()]);
+    assert_eq!(list("label=team=web").await, [ended.as_str(), web.as_str()]);
+    assert_eq!(list("label=team=web&status=open").await, [web.as_str()]);
+    assert_eq!(list("label=team=ops&label=gr%C3%B6%C3%9Fe=%E5%A4%A7=%26%2B").await, [ops.as_str()]);
+    assert_eq!(list("label=team=ops&label=team=web").await, [""; 0]);
+    assert_eq!(list("label=team=op").await, [""; 0]);
+    let shown = ada.get(&format!("{RUNS}?label=team=ops")).await.good();
+    assert_eq!(shown["runs"][0]["labels"], json!({"team": "ops", "größe": "大=&+"}));
+    let nudged = loop {
+        ada.post(&format!("{RUNS}/{web}/signals"), json!({"name": "nudge"})).await.good();
+        let shown = ada.get(&format!("{RUNS}/{web}")).await.good();
+        if shown["updated_at"] != shown["created_at"] {
+            break shown;
+        }
+    };
+    let (created, updated) = (nudged["created_at"].as_str().unwrap(), nudged["updated_at"].as_str().unwrap());
+    assert!(list(&format!("created_before={updated}")).await.contains(&web));
+    assert!(!list(&format!("created_after={updated}")).await.contains(&web));
+    assert!(list(&format!("updated_after={updated}&created_before={updated}")).await.contains(&web));
+    assert!(!list(&format!("updated_before={updated}&created_after={created}")).await.contains(&web));
+    for column in ["created", "updated"] {
+        let at = shown["runs"][0][format!("{column}_at")].as_str().unwrap();
+        assert!(list(&format!("{column}_after={at}")).await.contains(&ops), "from that instant on");
+        assert!(!list(&format!("{column}_before={at}")).await.contains(&ops), "and before it");
+        assert_eq!(list(&format!("{column}_after=2000-01-01T00:00:00%2B02:00")).await.len(), 3);
+        assert_eq!(
+            list(&format!("{column}_after=2000-01-01T00:00:00Z&{column}_before=2000-01-02T00:00:00Z")).await.len(),
+            0
+        );
+    }
+    for wrong in [
+        "label=",
+        "label=team",
+        "label=%3Dops",
+        "created_after=yesterday",
+        "updated_before=",
+        "created_before=1794000482125",
+        "created_after=2026-11-15",
+        "created_after=2026-13-45T00:00:00Z",
+        "updated_after=2026-11-15T00:00:00Z&updated_after=2026-11-15T00:00:00Z",
+    ] {
+        let heard = ada.get(&format!("{RUNS}?{wrong}")).await;
+        assert_eq!((heard.status, heard.problem().as_str()), (400, "bad_query"), "{wrong}");
+        assert!(heard.json()["expected"].as_str().is_some_and(|expected| !expected.is_empty()), "{wrong}");
+    }
+    desk.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_taken_is_a_problem_that_names_the_run() {
     let desk = Desk::open("memory:").await;
     let ada = desk.admin(&["shop"]);

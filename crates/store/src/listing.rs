@@ -22,6 +22,29 @@ pub struct Filter {
     pub key: Option<Str>,
     /// Children of this run.
     pub parent: Option<RunId>,
+    /// With all of these labels.
+    pub labels: Vec<(Str, Str)>,
+    /// Started in this time.
+    pub created: Period,
+    /// Last changed in this time.
+    pub updated: Period,
+}
+
+/// A time: from an instant on, and before another. Two that follow each other have no run in common, and none between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Period {
+    /// At this instant or after it.
+    pub from: Option<Timestamp>,
+    /// Before this instant.
+    pub before: Option<Timestamp>,
+}
+
+impl Period {
+    /// Whether an instant lies in it.
+    #[must_use]
+    pub fn holds(&self, at: Timestamp) -> bool {
+        self.from.is_none_or(|from| at >= from) && self.before.is_none_or(|before| at < before)
+    }
 }
 
 impl Filter {
@@ -37,6 +60,9 @@ impl Filter {
             && same(self.key.as_ref(), listed.key.as_ref())
             && same(self.parent.as_ref(), listed.parent.as_ref())
             && (self.statuses.is_empty() || self.statuses.contains(&listed.status))
+            && self.labels.iter().all(|label| listed.labels.contains(label))
+            && self.created.holds(listed.created_at)
+            && self.updated.holds(listed.updated_at)
     }
 }
 
@@ -76,6 +102,8 @@ pub struct Listed {
     pub key: Option<Str>,
     /// Its parent.
     pub parent: Option<RunId>,
+    /// The words it can be found by.
+    pub labels: Vec<(Str, Str)>,
     /// When it was started.
     pub created_at: Timestamp,
     /// When it last changed.
@@ -98,6 +126,7 @@ impl From<&Record> for Listed {
             step: record.step.clone(),
             key: record.key.clone(),
             parent: record.parent,
+            labels: record.labels.clone(),
             created_at: record.created_at,
             updated_at: record.updated_at,
             due: record.due,
@@ -132,6 +161,16 @@ pub struct Stats {
     pub bytes: u64,
     /// The store's format.
     pub format: u32,
+}
+
+/// The bounds of a filter in time, as a condition on an index row says them.
+pub(crate) fn instants(filter: &Filter) -> [(&'static str, Option<Timestamp>); 4] {
+    [
+        ("created_at >=", filter.created.from),
+        ("created_at <", filter.created.before),
+        ("updated_at >=", filter.updated.from),
+        ("updated_at <", filter.updated.before),
+    ]
 }
 
 /// The ids that begin with `prefix`; `None` when no id can. Only lower case, as ids are written.

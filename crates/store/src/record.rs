@@ -4,7 +4,7 @@ use abide_kernel::shard::{LinePlace, Record};
 use abide_kernel::{Row, Run, RunId, Seq, Status, Timestamp};
 
 use crate::sum::Sum;
-use crate::{Fault, Listed, StoredRun};
+use crate::{Fault, Listed, StoredRun, label};
 
 /// An index row as a store has it: not yet checked.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct RawRecord {
     pub(crate) key: Option<String>,
     pub(crate) occupies: Option<String>,
     pub(crate) parent: Option<RunId>,
+    /// As [`label`] writes them.
+    pub(crate) labels: Option<String>,
     pub(crate) created_at: i64,
     pub(crate) updated_at: i64,
     pub(crate) due: Option<i64>,
@@ -66,6 +68,7 @@ impl RawRecord {
             step: self.step.map(Into::into),
             key: self.key.map(Into::into),
             parent: self.parent,
+            labels: self.labels.as_deref().map_or_else(Vec::new, label::read),
             created_at: Timestamp(self.created_at),
             updated_at: Timestamp(self.updated_at),
             due: self.due.map(Timestamp),
@@ -102,6 +105,7 @@ impl RawRecord {
             version: self.version,
             maybe_texts: [&self.step, &self.key, &self.occupies, &self.line].map(Option::as_deref),
             parent: self.parent,
+            labels: self.labels.as_deref(),
             times: [self.created_at, self.updated_at],
             due: self.due,
             place: self.place,
@@ -131,6 +135,7 @@ pub(crate) fn place(place: Option<&LinePlace>) -> Place {
 /// The checksum of an index row: over every column, so that none can change unseen.
 pub(crate) fn checksum(shard: u16, record: &Record) -> i64 {
     let (line, place_in) = record.ready.as_ref().map(|(line, place)| (line.as_str(), place)).unzip();
+    let labels = label::written(&record.labels);
     Summed {
         run: record.run,
         shard,
@@ -140,6 +145,7 @@ pub(crate) fn checksum(shard: u16, record: &Record) -> i64 {
         version: record.version,
         maybe_texts: [record.step.as_deref(), record.key.as_deref(), record.occupies.as_deref(), line],
         parent: record.parent,
+        labels: labels.as_deref(),
         times: [record.created_at.0, record.updated_at.0],
         due: record.due.map(|due| due.0),
         place: place(place_in),
@@ -161,6 +167,7 @@ struct Summed<'a> {
     /// Step, key, occupied key, line.
     maybe_texts: [Option<&'a str>; 4],
     parent: Option<RunId>,
+    labels: Option<&'a str>,
     times: [i64; 2],
     due: Option<i64>,
     place: Place,
@@ -186,6 +193,7 @@ impl Summed<'_> {
         for text in self.maybe_texts {
             sum = sum.text(text);
         }
+        sum = sum.text(self.labels);
         for time in self.times {
             sum = sum.number(time);
         }

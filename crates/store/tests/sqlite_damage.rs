@@ -31,6 +31,7 @@ fn record(row: &Row) -> Record {
         key: None,
         occupies: Some(format!("key {}", row.seq.0)),
         parent: None,
+        labels: vec![("team".into(), "ops".into())],
         created_at: row.at,
         updated_at: row.at,
         due: Some(Timestamp(5)),

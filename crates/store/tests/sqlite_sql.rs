@@ -81,6 +81,7 @@ fn record(run: RunId, head: u64, rev: u64) -> Record {
         key: None,
         occupies: None,
         parent: None,
+        labels: Vec::new(),
         created_at: Timestamp(1_700_000_000_000),
         updated_at: Timestamp(1_700_000_000_002),
         due: Some(Timestamp(1_700_000_060_000)),

@@ -561,6 +561,8 @@ pub struct Record {
     pub occupies: Option<String>,
     /// Its parent.
     pub parent: Option<RunId>,
+    /// The words it can be found by.
+    pub labels: Vec<(Str, Str)>,
     /// When it was started.
     pub created_at: Timestamp,
     /// When it last changed.

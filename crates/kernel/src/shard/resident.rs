@@ -229,6 +229,7 @@ impl Resident {
             key: spec.key.as_ref().map(|key| key.key.clone()),
             occupies,
             parent: run.started.parent.as_ref().filter(|_| !run.orphaned).map(|parent| parent.run),
+            labels: spec.labels.clone(),
             created_at: run.created_at,
             updated_at: run.updated_at,
             due: run.next_due(),

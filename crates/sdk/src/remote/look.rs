@@ -3,9 +3,9 @@
 use abide_kernel::envelope::DeadEnvelope;
 use abide_kernel::explain::{Explanation, Reason};
 use abide_kernel::shard::Settling;
-use abide_kernel::{LetterId, Rev, Row, Run, RunId, Seq};
+use abide_kernel::{LetterId, Rev, Row, Run, RunId, Seq, Timestamp};
 use abide_protocol::limits::PAGE_MAX;
-use abide_protocol::{Journal, Letter, Letters, RunPage, RunRecord, RunSummary};
+use abide_protocol::{Instant, Journal, Letter, Letters, RunPage, RunRecord, RunSummary};
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
 
 use super::Http;
@@ -27,14 +27,22 @@ impl Http {
         let mut before = page.before;
         while found.len() < page.most {
             let left = (page.most - found.len()).min(PAGE_MAX as usize);
-            let ask = Ask::get("/runs")
+            let instant = |at: Option<Timestamp>| at.map(|at| Instant(at).to_string());
+            let mut ask = Ask::get("/runs")
                 .with("workflow", filter.workflow.as_ref().map(ToString::to_string))
                 .with("status", (!statuses.is_empty()).then(|| statuses.join(",")))
                 .with("queue", filter.queue.as_ref().map(ToString::to_string))
                 .with("key", filter.key.as_ref().map(ToString::to_string))
                 .with("parent", filter.parent.map(|run| run.to_string()))
+                .with("created_after", instant(filter.created.from))
+                .with("created_before", instant(filter.created.before))
+                .with("updated_after", instant(filter.updated.from))
+                .with("updated_before", instant(filter.updated.before))
                 .with("limit", Some(left.to_string()))
                 .with("before", before.map(|run| run.to_string()));
+            for (name, value) in &filter.labels {
+                ask = ask.with("label", Some(format!("{name}={value}")));
+            }
             let RunPage { runs, next } = http.ask(ask).await?;
             found.extend(runs.into_iter().map(listed));
             before = next;
@@ -133,6 +141,7 @@ fn listed(summary: RunSummary) -> Listed {
         step: text(summary.step),
         key: text(summary.key),
         parent: summary.parent,
+        labels: summary.labels.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
         created_at: summary.created_at.0,
         updated_at: summary.updated_at.0,
         due: summary.due.map(|at| at.0),

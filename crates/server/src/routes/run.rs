@@ -1,11 +1,13 @@
 //! Runs as they are seen.
 
+use std::collections::BTreeMap;
+
 use abide_kernel::shard::Command;
-use abide_kernel::{Run, Status};
+use abide_kernel::{Run, Status, Str};
 use abide_protocol::{
     Error, Explanation, Instant, ProgressPage, Run as Shown, RunPage, RunRecord, RunSummary, latest_progress,
 };
-use abide_store::{Filter, Listed, Page};
+use abide_store::{Filter, Listed, Page, Period};
 
 use super::cancel::recorded;
 use crate::answer::{Answered, Refused, json};
@@ -17,6 +19,10 @@ pub(crate) async fn list(call: Call) -> Answered {
     (filter.workflow, filter.queue, filter.key) = (text("workflow"), text("queue"), text("key"));
     filter.statuses = statuses(call.asked("status"))?;
     filter.parent = call.run_asked("parent")?;
+    filter.labels = labels(&call)?;
+    let instant = |name| call.instant_asked(name);
+    filter.created = Period { from: instant("created_after")?, before: instant("created_before")? };
+    filter.updated = Period { from: instant("updated_after")?, before: instant("updated_before")? };
     let (listed, next) = listed(&call, filter).await?;
     json(&RunPage { runs: listed.iter().map(summary).collect(), next })
 }
@@ -36,6 +42,15 @@ pub(crate) async fn listed(
     Ok((found, next))
 }
 
+fn labels(call: &Call) -> Result<Vec<(Str, Str)>, Refused> {
+    let given = call.query.iter().filter(|(name, _)| name == "label");
+    let label = |(_, text): &(String, String)| match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err(bad_query("label", "name=value", text)),
+    };
+    given.map(label).collect()
+}
+
 fn statuses(words: Option<&str>) -> Result<Vec<Status>, Refused> {
     let mut statuses = Vec::new();
     for word in words.into_iter().flat_map(|words| words.split(',')) {
@@ -50,7 +65,7 @@ fn statuses(words: Option<&str>) -> Result<Vec<Status>, Refused> {
 }
 
 pub(crate) fn summary(listed: &Listed) -> RunSummary {
-    let text = |text: &Option<abide_kernel::Str>| text.as_deref().map(str::to_owned);
+    let text = |text: &Option<Str>| text.as_deref().map(str::to_owned);
     RunSummary {
         run: listed.run,
         namespace: listed.namespace.to_string(),
@@ -61,11 +76,16 @@ pub(crate) fn summary(listed: &Listed) -> RunSummary {
         step: text(&listed.step),
         key: text(&listed.key),
         parent: listed.parent,
+        labels: texts(&listed.labels),
         created_at: Instant(listed.created_at),
         updated_at: Instant(listed.updated_at),
         due: listed.due.map(Instant),
         rev: listed.rev,
     }
+}
+
+fn texts(labels: &[(Str, Str)]) -> BTreeMap<String, String> {
+    labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
 }
 
 pub(crate) async fn show(call: Call) -> Answered {
@@ -93,6 +113,7 @@ fn shown(run: &Run) -> Shown {
         step: first.and_then(|cursor| cursor.step.as_deref()).map(str::to_owned),
         key: spec.key.as_ref().map(|key| key.key.to_string()),
         parent: run.started.parent.as_ref().map(|parent| parent.run),
+        labels: texts(&spec.labels),
         created_at: Instant(run.created_at),
         updated_at: Instant(run.updated_at),
         due: run.next_due().map(Instant),
@@ -103,7 +124,6 @@ fn shown(run: &Run) -> Shown {
         epoch: run.epoch,
         attempt: first.map_or(0, |cursor| cursor.retries + cursor.reclaims),
         boundary: run.boundary().map(|manual| run.boundary_id(manual)),
-        labels: spec.labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
         ended_at: run.end.as_ref().map(|end| Instant(end.at)),
         input: spec.input.clone(),
         state: run.visible_state().clone(),

@@ -26,5 +26,10 @@ fn matches(filter: &Filter, run: &Run) -> bool {
     filter.namespace.as_ref().is_none_or(|wanted| spec.namespace == *wanted)
         && filter.workflow.as_ref().is_none_or(|wanted| spec.workflow == *wanted)
         && filter.key.as_ref().is_none_or(|wanted| key == Some(wanted))
+        && filter.labels.iter().all(|wanted| spec.labels.iter().any(|label| label == wanted))
+        && filter.created.from.is_none_or(|from| run.created_at >= from)
+        && filter.created.before.is_none_or(|before| run.created_at < before)
+        && filter.updated.from.is_none_or(|from| run.updated_at >= from)
+        && filter.updated.before.is_none_or(|before| run.updated_at < before)
         && (filter.statuses.is_empty() || filter.statuses.contains(&run.status()))
 }

@@ -5,9 +5,13 @@ use abide_kernel::{Rev, RunId, ShardId, Status, Str, Timestamp};
 
 use super::make::{Dice, Owner, append, flush, run_id};
 use super::{Fixture, SHARDS};
-use crate::{Filter, Listed, Page, Reader, Store};
+use crate::{Filter, Listed, Page, Period, Reader, Store};
 
 const WORDS: [&str; 4] = ["default", "b", "B", "ж'"];
+
+/// Names and values that are alike, and signs that a store could take for its own.
+const LABELS: [(&str, &str); 8] =
+    [("b", "B"), ("b", "B\n"), ("b=", "B"), ("b", "=B"), ("b", ""), ("%", "ж'\\"), ("b", "\0"), ("B", "B\nb=B")];
 
 /// Runs whose listing fields were drawn by lot, and their index rows in the store.
 fn drawn(store: &mut dyn Store, seed: u64) -> Vec<Record> {
@@ -45,14 +49,26 @@ fn draw(dice: &mut Dice, record: &mut Record) {
     record.key = (dice.roll(2) == 0).then(|| (*dice.pick(&WORDS)).into());
     record.parent = (dice.roll(3) == 0).then(|| run_id(ShardId(0), dice.roll(3)));
     record.due = (dice.roll(2) == 0).then(|| Timestamp(dice.roll(1_000) as i64));
+    record.labels = (0..dice.roll(4)).map(|_| label(dice)).collect();
+    (record.created_at, record.updated_at) = (Timestamp(instant(dice)), Timestamp(instant(dice)));
     record.reservation = dice.roll(10) == 0;
+}
+
+fn label(dice: &mut Dice) -> (Str, Str) {
+    let (name, value) = *dice.pick(&LABELS);
+    (name.into(), value.into())
+}
+
+/// Few, so that bounds are met exactly; some lie before 1970.
+fn instant(dice: &mut Dice) -> i64 {
+    dice.roll(8) as i64 - 2
 }
 
 /// Looks at every run, and at every field by itself: nothing of what the stores ask is asked here.
 fn plain(records: &[Record], filter: &Filter, page: &Page) -> Vec<Listed> {
     let mut found = Vec::new();
     for record in records {
-        let Filter { namespace, workflow, statuses, queue, key, parent } = filter;
+        let Filter { namespace, workflow, statuses, queue, key, parent, labels, created, updated } = filter;
         let wrong = [
             record.reservation,
             page.before.is_some_and(|before| record.run >= before),
@@ -62,6 +78,11 @@ fn plain(records: &[Record], filter: &Filter, page: &Page) -> Vec<Listed> {
             key.is_some() && *key != record.key,
             parent.is_some() && *parent != record.parent,
             !statuses.is_empty() && !statuses.contains(&record.status),
+            labels.iter().any(|wanted| !record.labels.iter().any(|label| label == wanted)),
+            created.from.is_some_and(|from| record.created_at < from),
+            created.before.is_some_and(|before| record.created_at >= before),
+            updated.from.is_some_and(|from| record.updated_at < from),
+            updated.before.is_some_and(|before| record.updated_at >= before),
         ];
         if !wrong.contains(&true) && found.len() < page.most {
             found.push(Listed::from(record));
@@ -94,7 +115,11 @@ fn any_filter(dice: &mut Dice) -> Filter {
     let (namespace, workflow, queue, key) = (word(4), word(4), word(4), word(4));
     let parent = (dice.roll(4) == 0).then(|| run_id(ShardId(0), dice.roll(4)));
     let statuses = (0..dice.roll(4)).map(|_| *dice.pick(&Status::ALL)).collect();
-    Filter { namespace, workflow, statuses, queue, key, parent }
+    let labels = (0..dice.roll(8).saturating_sub(5)).map(|_| label(dice)).collect();
+    let mut bound = |odds| (dice.roll(odds) == 0).then(|| Timestamp(instant(dice)));
+    let created = Period { from: bound(8), before: bound(8) };
+    let updated = Period { from: bound(8), before: bound(8) };
+    Filter { namespace, workflow, statuses, queue, key, parent, labels, created, updated }
 }
 
 /// Each page begins after the last run of the one before; nothing is missed and nothing comes twice, also when

@@ -129,6 +129,7 @@ impl Owner {
             key: None,
             occupies: None,
             parent: None,
+            labels: Vec::new(),
             created_at: folded.created_at,
             updated_at: folded.updated_at,
             due: None,

@@ -11,7 +11,7 @@ use super::faults::Script;
 use crate::row::RawRow;
 use crate::{
     DeadLetterItem, Due, Fault, FaultKind, Living, Opened, ReadyPage, Scanned, StoredRun, Verdict, group, import,
-    journal, record,
+    journal, label, record,
 };
 
 #[derive(Clone, Debug)]
@@ -382,6 +382,7 @@ impl Indexed {
             key: owned(&record.key),
             occupies: record.occupies.clone(),
             parent: record.parent,
+            labels: label::written(&record.labels),
             created_at: record.created_at.0,
             updated_at: record.updated_at.0,
             due: record.due.map(|due| due.0),

@@ -11,7 +11,7 @@ use super::read::{self, Chain};
 use super::shard::end_sum;
 use super::{Lease, Owned, PostgresStore};
 use crate::row::NO_FACTS;
-use crate::{Fault, Verdict, journal, record};
+use crate::{Fault, Verdict, journal, label, record};
 
 /// Index rows of all shards that are held. An index row only ever moves its revision forward, and is written whole: its
 /// checksum is over all of it. What is deleted is looked up one by one, behind `OFFSET 0`: a planner that has seen a table
@@ -48,12 +48,13 @@ WITH held AS MATERIALIZED (
         WHERE (gone.shard IN (SELECT id FROM held)) IS TRUE))
 ), indexed AS (
     INSERT INTO run (id, head, rev, created_at, updated_at, due, eligible_at, arrival, checksum, version, priority, shard,
-        reservation, parent, namespace, workflow, queue, status, step, key, occupies, line, checkpoint)
+        reservation, parent, namespace, workflow, queue, status, step, key, occupies, line, checkpoint, labels)
     SELECT * FROM unnest($13::uuid[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[],
         $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::integer[], $24::smallint[], $25::boolean[],
         $26::uuid[], $27::text[], $28::text[], $29::text[], $30::text[], $31::text[], $32::text[], $33::text[],
-        $34::text[], $35::text[]) AS r (id, head, rev, created_at, updated_at, due, eligible_at, arrival, checksum, version,
-            priority, shard, reservation, parent, namespace, workflow, queue, status, step, key, occupies, line, checkpoint)
+        $34::text[], $35::text[], $36::text[]) AS r (id, head, rev, created_at, updated_at, due, eligible_at, arrival, checksum, version,
+            priority, shard, reservation, parent, namespace, workflow, queue, status, step, key, occupies, line, checkpoint,
+            labels)
     WHERE (r.shard IN (SELECT id FROM held)) IS TRUE
     ON CONFLICT (id) DO UPDATE SET
         head = excluded.head, rev = excluded.rev, created_at = excluded.created_at, updated_at = excluded.updated_at,
@@ -61,7 +62,8 @@ WITH held AS MATERIALIZED (
         version = excluded.version, priority = excluded.priority, shard = excluded.shard,
         reservation = excluded.reservation, parent = excluded.parent, namespace = excluded.namespace,
         workflow = excluded.workflow, queue = excluded.queue, status = excluded.status, step = excluded.step,
-        key = excluded.key, occupies = excluded.occupies, line = excluded.line, checkpoint = excluded.checkpoint
+        key = excluded.key, occupies = excluded.occupies, line = excluded.line, checkpoint = excluded.checkpoint,
+        labels = excluded.labels
     WHERE excluded.rev >= run.rev
 )
 SELECT id FROM held";
@@ -219,6 +221,7 @@ struct Index<'a> {
     occupies: MaybeTexts<'a>,
     line: MaybeTexts<'a>,
     checkpoint: Vec<&'a str>,
+    labels: Vec<Option<String>>,
 }
 
 /// What is noted of each shard.
@@ -287,6 +290,7 @@ impl<'a> Index<'a> {
         self.occupies.push(record.occupies.as_deref().map(escape));
         self.line.push(line.map(escape));
         self.checkpoint.push(std::str::from_utf8(&record.checkpoint).expect("a checkpoint is JSON, and so UTF-8"));
+        self.labels.push(label::written(&record.labels));
     }
 
     /// The shards that were held, of which all was written.
@@ -300,7 +304,7 @@ impl<'a> Index<'a> {
         with.extend_from_slice(&[&self.version as Value<'_>, &self.priority, &self.shard, &self.reservation]);
         with.extend_from_slice(&[&self.parent as Value<'_>, &self.namespace, &self.workflow, &self.queue]);
         with.extend_from_slice(&[&self.status as Value<'_>, &self.step, &self.key, &self.occupies, &self.line]);
-        with.push(&self.checkpoint);
+        with.extend_from_slice(&[&self.checkpoint as Value<'_>, &self.labels]);
         shards(&live.query(FLUSH, &with).await?)
     }
 }

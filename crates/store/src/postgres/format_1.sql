@@ -47,6 +47,7 @@ CREATE TABLE run (
     step        text COLLATE "C",
     key         text COLLATE "C",
     occupies    text COLLATE "C",  -- the business key it holds now
+    labels      text COLLATE "C",  -- name=value, each on a line of its own, with a line break before and behind
     line        text COLLATE "C",  -- where it waits to be claimed: its concurrency key, or queue, workflow and version
     checkpoint  text NOT NULL      -- the run folded up to rev, JSON
 ) WITH (fillfactor = 80);
@@ -148,7 +149,8 @@ INSERT INTO secret VALUES (gen_random_uuid()::text || gen_random_uuid()::text);
 -- For people: ids and times as text.
 CREATE VIEW runs AS
     SELECT run_text(id) AS run, workflow, version, status, step, key, queue, instant(created_at) AS created,
-           instant(updated_at) AS updated, instant(due) AS due, rev, run_text(parent) AS parent
+           instant(updated_at) AS updated, instant(due) AS due, rev, run_text(parent) AS parent,
+           trim(labels, E'\n') AS labels
     FROM run WHERE NOT reservation;
 CREATE VIEW history AS
     SELECT run_text(run) AS run, rev, instant(at) AS at, facts, shard, seq FROM journal;

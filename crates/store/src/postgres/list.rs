@@ -8,8 +8,9 @@ use super::fault::Trouble;
 use super::limit;
 use super::link::{Live, Value};
 use super::read::{RECORD, raw_record};
+use crate::listing::instants;
 use crate::record::RawRecord;
-use crate::{Filter, Listed, Page};
+use crate::{Filter, Listed, Page, label};
 
 pub(super) async fn list(live: &mut Live, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Trouble> {
     let mut query = Query { sql: RECORD.replace("WHERE id = $1", "WHERE NOT reservation"), with: Vec::new() };
@@ -27,6 +28,15 @@ pub(super) async fn list(live: &mut Live, filter: &Filter, page: &Page) -> Resul
     for (condition, id) in [("parent =", filter.parent), ("id <", page.before)] {
         if let Some(id) = id {
             query.and(condition, Id(id), Type::UUID);
+        }
+    }
+    for (name, value) in &filter.labels {
+        query.and("0 < strpos(labels,", label::line(name, value), Type::TEXT);
+        query.sql.push(')');
+    }
+    for (condition, at) in instants(filter) {
+        if let Some(at) = at {
+            query.and(condition, at.0, Type::INT8);
         }
     }
     if !filter.statuses.is_empty() {

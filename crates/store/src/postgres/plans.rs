@@ -56,7 +56,7 @@ fn the_engine_reads_and_writes_by_index() {
         (RENEW, "Insert on node"),
     ];
     let fill = "INSERT INTO run SELECT gen_random_uuid(), n, 1, 0, 0, n % 1000, 0, n, 0, 1, 0, n % 4, false, NULL, 'n', 'w',
-            'q', CASE n % 50 WHEN 0 THEN 'executing' ELSE 'done' END, NULL, NULL, 'key ' || n, 'line ' || n % 7, '{}'
+            'q', CASE n % 50 WHEN 0 THEN 'executing' ELSE 'done' END, NULL, NULL, 'key ' || n, NULL, 'line ' || n % 7, '{}'
         FROM generate_series(1, 20000) n;
         INSERT INTO journal SELECT gen_random_uuid(), 1, 0, n, 0, 0, s, '[]' FROM generate_series(1, 5000) n, generate_series(0, 3) s;
         INSERT INTO envelope SELECT n, 0, s, 0, '{}' FROM generate_series(1, 5000) n, generate_series(0, 3) s;

@@ -28,7 +28,8 @@ pub(super) const CHAIN: &str = "WITH RECURSIVE chain AS (
           AND CASE WHEN $5 THEN c.place = 1 OR c.facts <> '[]' ELSE NOT starts_with(c.facts, '[{\"compacted\"') END
     ) SELECT seq, run, rev, prior, at, facts, checksum FROM chain ORDER BY place";
 pub(super) const RECORD: &str = "SELECT id, shard, head, rev, namespace, workflow, version, queue, status, step, key,
-        occupies, parent, created_at, updated_at, due, line, priority, eligible_at, arrival, reservation, checkpoint, checksum
+        occupies, parent, created_at, updated_at, due, line, priority, eligible_at, arrival, reservation, checkpoint, checksum,
+        labels
     FROM run WHERE id = $1";
 pub(super) const CLAIMED: &str = "SELECT id FROM run WHERE shard = $1 AND status = 'executing' ORDER BY id";
 pub(super) const READY: &str = "SELECT priority, eligible_at, arrival, id FROM run
@@ -189,6 +190,7 @@ fn read_record(run: RunId, row: &tokio_postgres::Row) -> Result<RawRecord, tokio
         reservation: row.try_get(20)?,
         checkpoint: row.try_get::<_, String>(21)?.into_bytes(),
         checksum: number(22)?,
+        labels: row.try_get(23)?,
     })
 }
 

@@ -9,20 +9,23 @@ use super::fault::{commit_fault, fault};
 use super::read::{ROW_COLUMNS, raw_row};
 use super::shard::ShardRow;
 use super::{Owned, SqliteStore, position};
-use crate::{Fault, Verdict, record};
+use crate::{Fault, Verdict, label, record};
 
 /// An index row only ever moves its revision forward, and is written whole: its checksum is over all of it.
 const UPSERT: &str = "
 INSERT INTO run (id, shard, head, rev, namespace, workflow, version, queue, status, step, key, occupies, parent,
-                 created_at, updated_at, due, priority, eligible_at, arrival, reservation, checkpoint, checksum, line)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)
+                 created_at, updated_at, due, priority, eligible_at, arrival, reservation, checkpoint, checksum, line,
+                 labels)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
+        ?24)
 ON CONFLICT (id) DO UPDATE SET
     shard = excluded.shard, head = excluded.head, rev = excluded.rev, namespace = excluded.namespace,
     workflow = excluded.workflow, version = excluded.version, queue = excluded.queue, created_at = excluded.created_at,
     reservation = excluded.reservation, key = excluded.key, status = excluded.status, step = excluded.step,
     occupies = excluded.occupies, parent = excluded.parent, updated_at = excluded.updated_at, due = excluded.due,
     priority = excluded.priority, eligible_at = excluded.eligible_at, arrival = excluded.arrival,
-    checkpoint = excluded.checkpoint, checksum = excluded.checksum, line = excluded.line
+    checkpoint = excluded.checkpoint, checksum = excluded.checksum, line = excluded.line,
+    labels = excluded.labels
 WHERE excluded.rev >= run.rev";
 
 impl SqliteStore {
@@ -111,6 +114,7 @@ fn upsert_one(statement: &mut CachedStatement<'_>, shard: u16, record: &Record) 
         checkpoint,
         record::checksum(shard, record),
         line,
+        label::written(&record.labels),
     ])?;
     Ok(())
 }

@@ -6,8 +6,9 @@ use rusqlite::{Connection, ToSql, params_from_iter};
 use super::fault::fault;
 use super::limit;
 use super::read::{Id, RECORD_COLUMNS, raw_record};
+use crate::listing::instants;
 use crate::record::RawRecord;
-use crate::{Fault, Filter, Listed, Page};
+use crate::{Fault, Filter, Listed, Page, label};
 
 pub(super) fn list(connection: &Connection, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
     let doing = |error| fault("listing runs", error);
@@ -29,6 +30,16 @@ pub(super) fn list(connection: &Connection, filter: &Filter, page: &Page) -> Res
         if let Some(id) = id {
             with.push(Box::new(id.0.to_be_bytes().to_vec()));
             sql.push_str(&format!(" AND {condition}?{}", with.len()));
+        }
+    }
+    for (name, value) in &filter.labels {
+        with.push(Box::new(label::line(name, value)));
+        sql.push_str(&format!(" AND instr(labels, ?{}) > 0", with.len()));
+    }
+    for (condition, at) in instants(filter) {
+        if let Some(at) = at {
+            with.push(Box::new(at.0));
+            sql.push_str(&format!(" AND {condition} ?{}", with.len()));
         }
     }
     if !filter.statuses.is_empty() {

@@ -33,7 +33,8 @@ pub(super) const ENVELOPES: &str = "SELECT sender, number, body, checksum FROM e
      ORDER BY sender, number LIMIT ?2";
 pub(super) const RECORD_COLUMNS: &str =
     "id, shard, head, rev, namespace, workflow, version, queue, status, step, key, occupies,
-     parent, created_at, updated_at, due, line, priority, eligible_at, arrival, reservation, checkpoint, checksum";
+     parent, created_at, updated_at, due, line, priority, eligible_at, arrival, reservation, checkpoint, checksum,
+     labels";
 pub(super) const ROW_COLUMNS: &str = "position, run, rev, prior, at, facts, checksum";
 
 /// A journal row as the file has it, from [`ROW_COLUMNS`]. A column that does not hold what is written there is
@@ -183,6 +184,7 @@ fn read_record(run: RunId, row: &rusqlite::Row<'_>) -> rusqlite::Result<RawRecor
         reservation: row.get(20)?,
         checkpoint: text(row, 21)?,
         checksum: row.get(22)?,
+        labels: row.get(23)?,
     })
 }
 

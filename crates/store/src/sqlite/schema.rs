@@ -44,6 +44,7 @@ CREATE TABLE run (
     key        TEXT,
     occupies   TEXT,              -- the business key it holds now
     parent     BLOB,
+    labels     TEXT,              -- name=value, each on a line of its own, with a line break before and behind
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     due        INTEGER,           -- when something happens to it by itself
@@ -131,7 +132,7 @@ CREATE VIEW runs AS
            strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch') AS created,
            strftime('%Y-%m-%dT%H:%M:%fZ', updated_at / 1000.0, 'unixepoch') AS updated,
            strftime('%Y-%m-%dT%H:%M:%fZ', due / 1000.0, 'unixepoch') AS due,
-           rev, 'run_' || lower(hex(parent)) AS parent
+           rev, 'run_' || lower(hex(parent)) AS parent, trim(labels, char(10)) AS labels
     FROM run WHERE reservation = 0;
 CREATE VIEW history AS
     SELECT 'run_' || lower(hex(run)) AS run, rev,

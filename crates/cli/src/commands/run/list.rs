@@ -1,11 +1,12 @@
 //! `abide run list`: runs, newest first, a page at a time.
 
 use abide_kernel::Status;
-use abide_store::{Filter, Listed, Page};
+use abide_store::{Filter, Listed, Page, Period};
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
+use crate::input::{When, label, when};
 use crate::options::Globals;
 use crate::screen::{Cell, Screen, Tone};
 use crate::source::Source;
@@ -17,6 +18,7 @@ use crate::text::iso;
 Examples:
   abide run list
   abide run list --workflow checkout --status failed,dead_lettered
+  abide run list --label team=ops --created-after 2h      started within two hours
   abide run list --limit 100 --before run_0193f2c4a1b2    the next page
   abide run ls --status sleeping | cut -f1                ids only")]
 pub(crate) struct List {
@@ -32,6 +34,21 @@ pub(crate) struct List {
     /// Runs with this business key
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
+    /// Runs with this label; given more than once, with all of them
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
+    /// Runs that were started at this instant or after it: an instant, or how long ago
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    created_after: Option<When>,
+    /// Runs that were started before this instant
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    created_before: Option<When>,
+    /// Runs that last changed at this instant or after it
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    updated_after: Option<When>,
+    /// Runs that last changed before this instant
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    updated_before: Option<When>,
     /// Children of this run
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
@@ -53,6 +70,10 @@ impl List {
         filter.queue = self.queue.as_deref().map(Into::into);
         filter.key = self.key.as_deref().map(Into::into);
         filter.statuses = statuses(&self.status)?;
+        filter.labels = self.label.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect();
+        let at = |when: Option<When>| when.map(|when| when.from(screen.now()));
+        filter.created = Period { from: at(self.created_after), before: at(self.created_before) };
+        filter.updated = Period { from: at(self.updated_after), before: at(self.updated_before) };
         filter.parent = match &self.parent {
             Some(parent) => Some(source.find(parent)?),
             None => None,
@@ -108,6 +129,7 @@ pub(crate) fn run_json(listed: &Listed) -> Value {
         "step": listed.step.as_deref(),
         "key": listed.key.as_deref(),
         "parent": listed.parent,
+        "labels": listed.labels.iter().map(|(name, value)| (name.to_string(), json!(&**value))).collect::<Map<_, _>>(),
         "created_at": iso(listed.created_at),
         "updated_at": iso(listed.updated_at),
         "due": listed.due.map(iso),

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::watch::{Told, follow};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::input::{duration, payload};
+use crate::input::{duration, label, payload};
 use crate::options::Globals;
 use crate::screen::Screen;
 use crate::source::Source;
@@ -98,11 +98,6 @@ fn concurrency(text: &str) -> Result<Concurrency, String> {
         None => (text, 1),
     };
     Ok(Concurrency { key: key.into(), limit })
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=VALUE, found {text:?}"))?;
-    Ok((name.to_owned(), value.to_owned()))
 }
 
 impl Start {
