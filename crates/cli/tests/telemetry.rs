@@ -301,6 +301,83 @@ async fn what_is_counted_has_the_names_that_dashboards_and_alerts_use() {
     }
 }
 
+/// The lines of a part of a log in JSON.
+fn lines(log: &str, target: &str) -> Vec<Value> {
+    let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    all.filter(|line| line["target"] == target).collect()
+}
+
+/// A run that failed once, and a log with everything that was asked meanwhile: which run, and the log.
+async fn logged() -> (String, String) {
+    let shop = Shop::new();
+    let token = shop.abide(&["token", "create", "--name", "ada", "--scope", "admin", "--in", "*"]).ok().out;
+    let levels = "off,abide::run=info,abide::access=info";
+    let served = Served::begin(&shop, &["--listen", "127.0.0.1:0", "--log", "json", "--log-level", levels]);
+    let worker = Engine::open(&served.url).token(token.trim()).register(order()).start().await.unwrap();
+    let bearer = format!("Bearer {}", token.trim());
+    let known = [("authorization", bearer.as_str())];
+    let start = json!({"workflow": "order", "input": 1});
+    let (_, started) = served.ask("POST", RUNS, &known, Some(start)).await;
+    let run = serde_json::from_str::<Value>(&started).unwrap()["run"].as_str().unwrap().to_owned();
+    let (_, ended) = served.ask("GET", &format!("{RUNS}/{run}/result?wait_ms=20000"), &known, None).await;
+    assert!(ended.contains("\"sent\""), "{ended}");
+    for path in ["/healthz", "/readyz", "/v1/nothing?secret=canary", "/v1/openapi.json"] {
+        served.ask("GET", path, &[], None).await;
+    }
+    served.ask("PATCH", RUNS, &known, None).await;
+    served.ask("GET", &format!("{RUNS}?key=canary"), &[("authorization", "Bearer abide_canary")], None).await;
+    let wrong = json!({"name": "ada", "password": "canary-canary"});
+    served.ask("POST", "/v1/session", &[], Some(wrong)).await;
+    worker.stop(LONG).await;
+    (run, tokio::task::spawn_blocking(move || served.stop()).await.unwrap())
+}
+
+/// Also of attempts of a worker outside, one of which failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_change_of_a_run_is_a_line_with_its_step_and_attempt() {
+    let (run, log) = logged().await;
+    let mut changes: Vec<(u64, String, Value, Value)> = Vec::new();
+    for line in lines(&log, "abide::run") {
+        assert_eq!((&line["run"], &line["workflow"]), (&json!(run), &json!("order")), "{line}");
+        let first = line["message"].as_str().unwrap().split(',').next().unwrap().to_owned();
+        changes.push((line["rev"].as_u64().unwrap(), first, line["step"].clone(), line["attempt"].clone()));
+    }
+    let revisions: Vec<u64> = changes.iter().map(|change| change.0).collect();
+    assert_eq!(revisions, (1..=changes.len() as u64).collect::<Vec<_>>(), "one line for each: {log}");
+    let ends: Vec<(&str, &str, u64)> = changes
+        .iter()
+        .filter(|(_, first, ..)| first == "failed" || first == "completed")
+        .map(|(_, first, step, attempt)| (first.as_str(), step.as_str().unwrap(), attempt.as_u64().unwrap()))
+        .collect();
+    assert_eq!(ends, [("failed", "charge", 0), ("completed", "charge", 1), ("completed", "ship", 0)], "{log}");
+}
+
+/// Paths, queries and what is in headers and bodies are in none; and who asks whether it is well has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_request_is_a_line_that_says_who_asked_for_which_route() {
+    let (run, log) = logged().await;
+    assert!(!log.contains("canary") && !log.contains("healthz") && !log.contains("readyz"), "{log}");
+    let asked = lines(&log, "abide::access");
+    assert!(asked.iter().all(|line| !line.to_string().contains(&run)), "{log}");
+    let unknown = json!("(unknown)");
+    for (method, route, status, principal, code) in [
+        ("POST", "/v1/namespaces/{namespace}/runs", 201, json!("ada"), Value::Null),
+        ("GET", "/v1/namespaces/{namespace}/runs/{run}/result", 200, json!("ada"), Value::Null),
+        ("GET", "/v1/namespaces/{namespace}/runs", 401, Value::Null, json!("unauthenticated")),
+        ("GET", "/v1/openapi.json", 200, Value::Null, Value::Null),
+        ("GET", "", 404, Value::Null, json!("no_route")),
+        ("PATCH", "", 405, Value::Null, json!("method_not_allowed")),
+        ("POST", "/v1/session", 401, unknown, json!("login_failed")),
+    ] {
+        let of = |line: &&Value| line["method"] == method && line["route"] == route;
+        let found: Vec<&Value> = asked.iter().filter(of).collect();
+        let [line] = found[..] else { panic!("{method} {route}: {found:?}") };
+        assert_eq!((&line["status"], &line["principal"], &line["code"]), (&json!(status), &principal, &code), "{line}");
+        assert!(line["ms"].as_f64().is_some_and(|ms| ms >= 0.0) && line["level"] == "INFO", "{line}");
+        assert_eq!(line["token"].is_string(), principal == "ada", "{line}");
+    }
+}
+
 /// AB-20: whatever a server logs, at its most talkative and in either version of HTTP, it tells no secret and no payload.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_line_of_the_log_tells_a_secret_or_a_payload() {

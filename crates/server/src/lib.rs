@@ -3,6 +3,7 @@
 //! A [`Server`] answers for an engine of the runtime, which may execute workflows itself or only know the store. It
 //! decides nothing about runs: a request becomes a command of the kernel, and a refusal becomes a problem.
 
+mod access;
 mod answer;
 mod asked;
 mod audit;

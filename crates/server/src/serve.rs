@@ -21,6 +21,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use crate::Limits;
+use crate::access::Access;
 use crate::answer::{Answered, Refused, internal};
 use crate::audit::{Actor, Auditor, Told};
 use crate::auth::{Guard, Principal};
@@ -83,29 +84,44 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         let methods = methods.fallback(move |request: Request| {
             let allowed = allowed.clone();
             async move {
+                let access = Access::stray(request.method());
                 let detail = format!("{} knows no {}", request.uri().path(), request.method());
                 let problem = Problem::new("method_not_allowed", detail).but(&*allowed, request.method().as_str());
-                Refused::from(problem).allowing(&allowed)
+                access.answered(Refused::from(problem).allowing(&allowed))
             }
         });
         router = router.route(&path, methods);
     }
     router.fallback(async |request: Request| {
+        let access = Access::stray(request.method());
         let path: String = request.uri().path().chars().take(200).collect();
-        Refused::from(Problem::new("no_route", format!("there is no path {path:?}"))).response()
+        access.answered(Refused::from(Problem::new("no_route", format!("there is no path {path:?}"))).response())
     })
 }
 
 /// Answers a request, whatever comes of it.
 async fn answer(shared: Arc<Shared>, route: Arc<Route>, path: Parameters, request: Request) -> Response<Body> {
-    let target = request.uri().path().to_owned();
+    let mut access = Access::begin(&route, request.method());
     let principal = match identify(&shared, &route, request.uri(), request.headers()).await {
         Ok(principal) => principal,
-        Err(refused) => return refused.response(),
+        Err(refused) => return access.answered(refused.response()),
     };
+    access.known(principal.as_ref());
+    access.answered(let_in(shared, route, principal, path, request).await)
+}
+
+/// Answers a request of somebody who may ask, and keeps who asked for a change.
+async fn let_in(
+    shared: Arc<Shared>,
+    route: Arc<Route>,
+    principal: Option<Principal>,
+    path: Parameters,
+    request: Request,
+) -> Response<Body> {
     if !is_audited(&route) {
         return carry_out_whatever_comes(&shared, &route, principal, path, request).await;
     }
+    let target = request.uri().path().to_owned();
     // Whoever hangs up takes this future along: what changes something, and who asked for it, must not go with it.
     let changing = shared.changing.clone().read_owned().await;
     let kept = tokio::spawn(async move {

@@ -59,7 +59,7 @@ pub enum SpanOf {
     },
 }
 
-/// Attempts that have not ended, if somebody wants to be told of their spans.
+/// Attempts that have not ended, if somebody wants to be told of their spans, or what they are of is logged.
 #[derive(Default)]
 pub(crate) struct OpenSpans {
     tracer: Option<Arc<dyn Tracer>>,
@@ -78,13 +78,18 @@ impl OpenSpans {
         Self { tracer, open: HashMap::new() }
     }
 
-    pub(super) fn begin(&mut self, dispatch: &Dispatch) {
-        if self.tracer.is_none() {
+    pub(super) fn begin(&mut self, dispatch: &Dispatch, logs: bool) {
+        if self.tracer.is_none() && !logs {
             return;
         }
         let attempt = dispatch.retries + dispatch.reclaims;
         let (step, by) = (dispatch.step.clone(), dispatch.by.clone());
         self.open.insert(dispatch.claim, Open { began: SystemTime::now(), step, attempt, by });
+    }
+
+    /// The step of an attempt that has not ended, and which attempt at it.
+    pub(super) fn place(&self, claim: ClaimId) -> Option<(Str, u32)> {
+        self.open.get(&claim).map(|open| (open.step.clone(), open.attempt))
     }
 
     /// Attempts of these runs end elsewhere.
@@ -94,7 +99,12 @@ impl OpenSpans {
 
     /// Tells of what a row ends.
     pub(super) fn observe<'a>(&mut self, row: &Row, run: impl Fn() -> Option<&'a Run>) {
-        let Some(tracer) = self.tracer.clone() else { return };
+        let Some(tracer) = self.tracer.clone() else {
+            for number in row.facts.iter().filter_map(super::ended_claim) {
+                self.open.remove(&ClaimId { run: row.run, number });
+            }
+            return;
+        };
         for fact in &row.facts {
             let (claim, outcome, error) = match fact {
                 Fact::Completed(completed) => (completed.claim, "completed", completed.error.clone()),
