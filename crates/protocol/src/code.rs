@@ -173,6 +173,24 @@ pub const CODES: &[Code] = &[
         "wait as long as Retry-After says, and ask less often; GET /v1/limits says how often",
     ),
     code(
+        "bad_request",
+        400,
+        "What came is not HTTP",
+        "send a request as HTTP/1.1 or HTTP/2 has it; a client library does",
+    ),
+    code(
+        "uri_too_long",
+        414,
+        "The path and its query are too long",
+        "ask for less at once: fewer filters, or shorter ones",
+    ),
+    code(
+        "headers_too_large",
+        431,
+        "The headers are too many or too large",
+        "send fewer and smaller ones: cookies of other sites on this host are the usual cause",
+    ),
+    code(
         "too_many_connections",
         503,
         "There are too many connections",

@@ -176,6 +176,7 @@ fn header(status: u16) -> Option<(&'static str, &'static str)> {
 pub fn problems(route: &Route) -> Vec<&'static Code> {
     let mut names: Vec<&str> =
         vec!["internal", "too_many_connections", "bad_host", "bad_query", "too_large", "malformed", "request_timeout"];
+    names.extend(["bad_request", "uri_too_long", "headers_too_large"]);
     if route.reach != Reach::Open {
         names.extend([
             "unauthenticated",

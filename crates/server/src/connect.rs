@@ -16,7 +16,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::asked::{Asked, Counted, Open};
-use crate::limits::{ACCEPT_PAUSE, Limits, PARTING, PING, PONG};
+use crate::limits::{ACCEPT_PAUSE, HEADERS_BYTES_MAX, Limits, PARTING, PING, PONG};
+use crate::spoken::Spoken;
 
 /// How connections are made into requests.
 #[derive(Clone)]
@@ -34,6 +35,8 @@ impl Doors {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_max);
         builder.http2().timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
+        // More than is taken, so that whoever sends too much is told so by a problem.
+        builder.http2().max_header_list_size(4 * HEADERS_BYTES_MAX as u32);
         Self { app, builder, tls, limits, stopping, open: Open::default() }
     }
 
@@ -121,7 +124,8 @@ impl Doors {
     {
         let asked = Asked::of(&self.open);
         let service = TowerToHyperService::new(Counted::new(self.app, asked.clone()));
-        let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+        let mut connection =
+            pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(Spoken::new(stream)), service));
         // A connection that breaks is the client's.
         tokio::select! {
             _ = connection.as_mut() => return,

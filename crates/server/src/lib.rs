@@ -17,6 +17,7 @@ mod rate;
 mod routes;
 mod serve;
 mod session;
+mod spoken;
 mod tls;
 mod token;
 mod user;

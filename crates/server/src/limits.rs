@@ -92,5 +92,9 @@ pub(crate) const LOGIN_NAMES_MAX: usize = 10_000;
 pub(crate) const LOGINS_TOGETHER: usize = 2;
 /// Logins that wait until their passwords are looked at; one more is told to come again.
 pub(crate) const LOGINS_WAITING_MAX: usize = 64;
+/// The longest path with its query, in bytes.
+pub(crate) const URI_BYTES_MAX: usize = 32 * 1024;
+/// The largest headers of a request together, in bytes.
+pub(crate) const HEADERS_BYTES_MAX: usize = 64 * 1024;
 /// The largest body of a request of nobody who is known: a login has a name and a password.
 pub(crate) const LOGIN_BYTES_MAX: usize = 8 * 1024;

@@ -26,7 +26,10 @@ use crate::answer::{Answered, Refused, internal};
 use crate::audit::{Actor, Auditor, Told};
 use crate::auth::{Guard, Principal};
 use crate::call::{Call, bad_query, check_name};
-use crate::limits::{BODY_ARRIVES, BODY_RESERVED_MAX, DRAINED_BYTES_MAX, KEY_AHEAD_MS_MAX, LOGIN_BYTES_MAX};
+use crate::limits::{
+    BODY_ARRIVES, BODY_RESERVED_MAX, DRAINED_BYTES_MAX, HEADERS_BYTES_MAX, KEY_AHEAD_MS_MAX, LOGIN_BYTES_MAX,
+    URI_BYTES_MAX,
+};
 use crate::places::Places;
 use crate::rate::Rates;
 use crate::routes::perform;
@@ -171,6 +174,7 @@ async fn identify(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Option<Principal>, Refused> {
+    check_head(uri, headers)?;
     shared.guard.check_host(uri, headers)?;
     if route.reach == Reach::Open {
         return Ok(None);
@@ -180,6 +184,21 @@ async fn identify(
         shared.rates.ask(token, std::time::Instant::now())?;
     }
     Ok(Some(principal))
+}
+
+/// Whether the head of a request has a size that one may have. HTTP itself refuses only what is larger by far.
+fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), Refused> {
+    let asked = uri.path_and_query().map_or(0, |asked| asked.as_str().len());
+    if asked > URI_BYTES_MAX {
+        let problem = Problem::new("uri_too_long", "the path and its query are too long");
+        return Err(problem.but(format!("at most {URI_BYTES_MAX} bytes"), format!("{asked} bytes")).into());
+    }
+    let said: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if said > HEADERS_BYTES_MAX {
+        let problem = Problem::new("headers_too_large", "the headers are too large");
+        return Err(problem.but(format!("at most {HEADERS_BYTES_MAX} bytes"), format!("{said} bytes")).into());
+    }
+    Ok(())
 }
 
 /// Whether a change is asked for by a program, or by a page of ours.

@@ -12,7 +12,7 @@ use abide::Engine;
 use abide_protocol::{Reach, Route, Scope, routes};
 use abide_server::{Limits, ServeError, Server};
 use desk::{BODY_BYTES_MAX, Caller, Desk, Heard};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A run, a boundary, a letter and a token that look right.
 fn filled(route: &Route, namespace: &str) -> String {
@@ -365,4 +365,51 @@ async fn half_a_head_does_not_hold_up_the_end() {
         assert!(stopped.await.is_ok(), "{beginning:?}");
         engine.stop(Duration::from_secs(5)).await;
     }
+}
+
+/// What HTTP/1 refuses below the routes is a problem too: it was once a bare line without a body.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_request_is_a_problem() {
+    let desk = Desk::open("memory:").await;
+    let long = "x".repeat(70_000);
+    let many = "a: b\r\n".repeat(101);
+    let cases = [
+        ("hello\r\n\r\n".to_owned(), 400, "bad_request"),
+        ("GET /healthz HTTP/9.9\r\nhost: a\r\n\r\n".to_owned(), 400, "bad_request"),
+        ("GET /healthz HTTP/1.1\r\nho st: a\r\n\r\n".to_owned(), 400, "bad_request"),
+        (format!("GET /{long} HTTP/1.1\r\nhost: a\r\n\r\n"), 414, "uri_too_long"),
+        (format!("GET /healthz HTTP/1.1\r\nhost: a\r\n{many}\r\n"), 431, "headers_too_large"),
+        // What HTTP takes, and the server does not.
+        (
+            format!("GET /healthz?a={} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", &long[..40_000]),
+            414,
+            "uri_too_long",
+        ),
+        (
+            format!("GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx: {long}\r\n\r\n"),
+            431,
+            "headers_too_large",
+        ),
+    ];
+    for (said, status, code) in cases {
+        let mut stream = TcpStream::connect(desk.server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+        stream.write_all(said.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap_or_else(|error| panic!("{error}: {code}"));
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let head = head.to_ascii_lowercase();
+        let shown = &said[..40.min(said.len())];
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{shown}: {answer}");
+        assert!(head.contains("content-type: application/problem+json"), "{shown}: {answer}");
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{shown}: {answer}");
+        let problem: Value = serde_json::from_str(body).unwrap();
+        assert_eq!((&problem["code"], &problem["status"]), (&json!(code), &json!(status)), "{shown}");
+    }
+    // The second version of HTTP refuses neither by itself.
+    let two = desk::believing(&[]).http2_prior_knowledge().build().unwrap();
+    let heard = two.get(desk.url("/healthz")).header("x", &long).send().await.unwrap();
+    assert_eq!(heard.status(), 431);
+    assert!(heard.text().await.unwrap().contains("\"headers_too_large\""));
+    desk.close().await;
 }
