@@ -88,6 +88,7 @@ impl Shared {
             let mut core = self.core.lock();
             let bug = core.served().find_map(|shard| shard.bug().map(str::to_owned));
             if let Some(bug) = bug {
+                core.bug = Some(bug.clone());
                 drop(core);
                 tracing::error!(%bug, "an invariant does not hold; nothing was written, the shards are opened anew");
                 self.reopen(store, "an invariant does not hold");

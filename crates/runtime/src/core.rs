@@ -45,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) draining: bool,
     /// Set when no command is taken any more, and why.
     pub(crate) closed: Option<String>,
+    /// The last invariant that did not hold, if one did not.
+    pub(crate) bug: Option<String>,
     /// Batches that were appended, in order; what hangs on them has not left yet.
     pub(crate) durable: VecDeque<Batch>,
     pub(crate) last_change: Timestamp,
@@ -151,6 +153,7 @@ impl Core {
             filling: true,
             draining: false,
             closed: None,
+            bug: None,
             durable: VecDeque::new(),
             last_change: Timestamp(0),
             behind_since: None,

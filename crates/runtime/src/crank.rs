@@ -53,6 +53,12 @@ impl Crank {
         self.engine.shared.core.lock().closed.clone()
     }
 
+    /// The last invariant that did not hold, if one did not: nothing was written then, and the shards were opened anew.
+    #[must_use]
+    pub fn bug(&self) -> Option<String> {
+        self.engine.shared.core.lock().bug.clone()
+    }
+
     /// Ends the engine in good order: its shards are handed over, where nodes share the store.
     pub fn leave(&self) {
         self.engine.shared.shut_down("the engine was stopped");

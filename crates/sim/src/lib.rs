@@ -7,6 +7,7 @@ mod dice;
 pub mod model;
 mod net;
 mod nodes;
+pub mod panics;
 mod parcels;
 mod profile;
 pub mod rare;

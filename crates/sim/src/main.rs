@@ -44,8 +44,7 @@ struct Sum {
 }
 
 fn main() -> ExitCode {
-    // Panics are faults that are dealt with, and not news.
-    std::panic::set_hook(Box::new(|_| {}));
+    abide_sim::panics::watch();
     let options = Options::parse();
     if options.model {
         return model();
@@ -158,7 +157,7 @@ fn live_all(options: &Options) -> Sum {
 /// Every seed lives twice: what differs then does not follow from the seed.
 fn live_twice(seed: u64) -> abide_sim::Lived {
     let caught = |_| abide_sim::Lived {
-        outcome: Err("the world panicked".into()),
+        outcome: Err(format!("the world panicked: {}", abide_sim::panics::take().unwrap_or_default())),
         hash: 0,
         nodes: 0,
         questions: 0,

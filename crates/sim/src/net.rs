@@ -49,8 +49,17 @@ impl Link for Net {
         if cut || self.dead.lock().contains(&from.process) {
             return;
         }
-        self.letters.lock().push(Sent { from: from.clone(), to: to.clone(), letter });
+        self.letters.lock().push(Sent { from: from.clone(), to: to.clone(), letter: as_read(&letter) });
     }
+}
+
+/// A letter as it arrives: written and read again, as nodes send it.
+fn as_read(letter: &Letter) -> Letter {
+    let written = serde_json::to_vec(letter).expect("a letter can be written");
+    let read: Letter = serde_json::from_slice(&written).expect("what was written of a letter can be read");
+    let again = serde_json::to_vec(&read).expect("a letter that was read can be written");
+    assert_eq!(written, again, "a letter is read as it was written");
+    read
 }
 
 impl Net {

@@ -12,6 +12,7 @@ use abide_store::memory::MemoryStore;
 use parking_lot::Mutex;
 
 use crate::dice::Dice;
+use crate::panics;
 use crate::profile::Profile;
 
 /// A call of an effect that really took place.
@@ -226,7 +227,7 @@ impl Witness {
             }
             Fate::Panics => {
                 self.strike("call_panics");
-                std::panic::panic_any("a call that panics")
+                std::panic::panic_any(panics::DRAWN)
             }
         }
     }

@@ -132,9 +132,14 @@ impl Worker {
         true
     }
 
+    /// The tenant that it works for, where that is not all of them.
+    fn namespace(&self) -> Option<&'static str> {
+        (self.place == 1).then_some("default")
+    }
+
     fn offer(&self, dice: &mut Dice) -> Offer {
         Offer {
-            namespace: (self.place == 1).then(|| "default".into()),
+            namespace: self.namespace().map(Into::into),
             queues: vec!["default".into()],
             definitions: vec![parcels::definition()],
             by: Claimant::new(format!("worker-{}", self.place).into(), self.token, LEASE_MS as u64, None),
@@ -153,6 +158,10 @@ impl Worker {
                 around.witness.saw("attempt_at_a_desk");
             }
             for attempt in &given {
+                let tenant = &attempt.started.spec.namespace;
+                if self.namespace().is_some_and(|ours| *ours != **tenant) {
+                    self.wrong = Some(format!("worker {} is given an attempt of {tenant}", self.place));
+                }
                 let (run, claim) = (attempt.claim.run, attempt.claim.number);
                 let told = || format!("worker {} is given {} of {run} under claim {claim}", self.place, attempt.step);
                 around.story.tell(around.now, told);

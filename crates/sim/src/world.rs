@@ -16,6 +16,7 @@ use crate::checkers::{self, View};
 use crate::dice::Dice;
 use crate::net::{Drawn, Net};
 use crate::nodes::{BEGINNING_MS, LEASE_MS, NODE_LEASE_MS, Node};
+use crate::panics;
 use crate::profile::Profile;
 use crate::story::Story;
 use crate::truth::{Acknowledged, Witness};
@@ -95,6 +96,7 @@ impl World {
         self.story.tell(self.now(), || format!("{:?}", self.profile));
         for event in 0..self.profile.events {
             self.happen()?;
+            self.is_nothing_amiss()?;
             if event % AUDIT_EVERY == AUDIT_EVERY - 1 {
                 self.audit()?;
             }
@@ -102,6 +104,7 @@ impl World {
         let healed = self.heal();
         self.count_strikes();
         healed?;
+        self.is_nothing_amiss()?;
         self.view.look_again()?;
         checkers::check(&self.view, &self.witness)
     }
@@ -514,10 +517,19 @@ impl World {
         self.store.faults().fail_reads(0);
         self.view.look()?;
         self.view.compare()?;
-        if let Some(wrong) = self.wrong.take() {
-            return Err(format!("claims: {wrong}"));
-        }
         checkers::check(&self.view, &self.witness)
+    }
+
+    /// Whether nobody was told what they must not be told, and the engine found no fault with itself.
+    fn is_nothing_amiss(&mut self) -> Result<(), Violation> {
+        if let Some(wrong) = self.wrong.take() {
+            return Err(format!("answers: {wrong}"));
+        }
+        if let Some(panic) = panics::take() {
+            return Err(format!("panics: {panic}"));
+        }
+        let bug = self.nodes.iter().find_map(|node| node.life.as_ref()?.crank.bug());
+        bug.map_or(Ok(()), |bug| Err(format!("invariants: {bug}")))
     }
 }
 

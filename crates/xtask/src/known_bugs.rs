@@ -112,6 +112,9 @@ fn simulator(tree: &Path, target: &Path) -> Command {
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+        // What a build for users only believes is checked here.
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+        .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true")
         .env("RUSTFLAGS", "--cap-lints=allow");
     command
 }

@@ -34,6 +34,7 @@ impl World {
         }
         for round in 0..ROUNDS_MAX {
             self.settle()?;
+            self.is_nothing_amiss()?;
             self.store.faults().fail_reads(0);
             self.view.look()?;
             self.view.compare()?;
