@@ -6,7 +6,7 @@ use super::resident::{Place, Resident};
 use super::{Output, Shard};
 use crate::envelope::Message;
 use crate::transition::Transition;
-use crate::{ClaimId, Fact, Facts, Meta, OpEnd, OpKind, Phase, Rev, Row, Run, RunId, SLOTS, Seq, ShardId};
+use crate::{ClaimId, Fact, Facts, Meta, OpEnd, OpKind, Phase, Rev, Row, Run, RunId, SLOTS, Seq, ShardId, Timestamp};
 
 impl Shard {
     /// Appends the transition's facts to the run's journal as one row and folds them.
@@ -58,7 +58,8 @@ impl Shard {
     }
 
     /// Adds facts to the run's row in the batch that is being gathered, or makes a row of their own. A claim that
-    /// follows from what was just recorded costs no row.
+    /// follows from what was just recorded costs no row, unless it had to wait: a row has one instant, and at that of the
+    /// row before the attempt could not be claimed.
     pub(super) fn transact_merged(&mut self, id: RunId, facts: Facts) {
         let number = self.batches_sealed;
         let Some(resident) = self.runs.get_mut(&id) else {
@@ -68,7 +69,7 @@ impl Shard {
             Some((gathering, index)) if gathering == number => self.batch.rows.get_mut(index),
             _ => None,
         };
-        let Some(row) = row else {
+        let Some(row) = row.filter(|row| can_be_at(&resident.run, &facts, row.at)) else {
             self.transact(id, Transition { facts, messages: alloc::vec::Vec::new() });
             return;
         };
@@ -325,6 +326,17 @@ impl Shard {
 fn freed_elsewhere(run: &Run, before: bool) -> Option<Message> {
     let reservation = run.started.reservation.filter(|_| run.key_freed && !before)?;
     Some(Message::KeyFreed { reservation })
+}
+
+/// Whether what facts claim could be claimed at an instant.
+fn can_be_at(run: &Run, facts: &Facts, at: Timestamp) -> bool {
+    facts.iter().all(|fact| match fact {
+        Fact::Claimed(claimed) => match run.cursors.get(usize::from(claimed.cursor)).map(|cursor| &cursor.phase) {
+            Some(Phase::Scheduled { visible_at, .. }) => *visible_at <= at,
+            _ => true,
+        },
+        _ => true,
+    })
 }
 
 /// The numbers of the claims that are held on the run.

@@ -7,7 +7,7 @@ use crate::support::{Crash, Hand, World, check, token};
 use abide_kernel::shard::{Answer, Command, Load, Loaded, Output};
 use abide_kernel::transition::child::StartingChild;
 use abide_kernel::transition::start::StartAnswer;
-use abide_kernel::{Refusal, RunId, StartSpec, Status};
+use abide_kernel::{Fact, Refusal, RunId, StartSpec, Status};
 
 fn world(shards: u16) -> World {
     let mut world = World::new(shards);
@@ -51,6 +51,26 @@ fn nothing_leaves_before_it_is_durable() {
     assert!(world.outputs.iter().any(|output| matches!(output, Output::Dispatch(_))));
     world.durable();
     assert!(world.answer(signalled).is_some());
+}
+
+/// SQ-37: what is gathered may wait for the batch before it. A claim used to ride in the row of its intent also when the
+/// attempt had become visible only since, and the journal then told of a claim before its time.
+#[test]
+fn a_claim_that_had_to_wait_has_a_row_of_its_own() {
+    let mut world = world(1);
+    world.held = true;
+    let visible_at = world.now.after(1_000);
+    let run = world.start(StartSpec { eligible_at: Some(visible_at), ..flow() });
+    assert_eq!(world.claim("w1", 1), 0);
+    world.tick(2_000);
+    assert_eq!(world.claim("w1", 1), 1);
+    world.held = false;
+    world.durable();
+    let rows: Vec<_> = world.disks[0].rows.iter().filter(|row| row.run == run).collect();
+    let claimed =
+        rows.iter().find(|row| row.facts.iter().any(|fact| matches!(fact, Fact::Claimed(_)))).expect("a claim");
+    assert!(rows.len() == 2 && claimed.at >= visible_at, "{rows:?}");
+    check::check(&world);
 }
 
 /// An answer that hangs on envelopes alone: asking for a child a second time sends word and writes no row. The answer
