@@ -45,6 +45,9 @@ pub enum Letter {
         settled: u64,
         /// Whose shard.
         slot: Slot,
+        /// The ownership under which you serve it. Under another this is nothing to you: whoever asks may have asked
+        /// somebody else since, and been answered.
+        epoch: ShardEpoch,
         /// The command.
         command: Box<Command>,
     },
@@ -55,10 +58,14 @@ pub enum Letter {
         /// The answer.
         answer: Box<Answer>,
     },
-    /// The shard of a question is not served here. Nothing was done.
+    /// The shard of a question is not served here under the ownership that was meant. Nothing was done, and nothing will be.
     Elsewhere {
         /// The question's number.
         id: u64,
+        /// The ownership that was meant.
+        epoch: ShardEpoch,
+        /// The shard and the ownership under which it is served here, if it is.
+        serves: Option<(ShardId, ShardEpoch)>,
     },
     /// Whoever asked this no longer wants to know.
     Forget {
@@ -172,9 +179,11 @@ impl Shared {
         }
         let mut replies = Vec::new();
         match letter {
-            Letter::Ask { id, settled, slot, command } => self.asked(&mut core, from, (id, settled), slot, *command),
-            Letter::Answer { id, answer } => core.answered(now, id, *answer, &mut replies),
-            Letter::Elsewhere { id } => core.is_elsewhere(now, id, &from.process),
+            Letter::Ask { id, settled, slot, epoch, command } => {
+                self.asked(&mut core, from, (id, settled), (slot, epoch), *command);
+            }
+            Letter::Answer { id, answer } => core.answered(now, &from.process, id, *answer, &mut replies),
+            Letter::Elsewhere { id, epoch, serves } => core.is_elsewhere(now, id, from, epoch, serves),
             Letter::Forget { id } => core.forget_asked(&from.process, id),
             Letter::Mail(mail) => core.mail_came(from, mail),
             Letter::Fetched(mail) => core.mail_fetched(&mail),
@@ -215,10 +224,18 @@ impl Shared {
     }
 
     /// Another node asks.
-    fn asked(&self, core: &mut Core, from: &Member, (id, settled): (u64, u64), slot: Slot, command: Command) {
+    fn asked(
+        &self,
+        core: &mut Core,
+        from: &Member,
+        (id, settled): (u64, u64),
+        (slot, epoch): (Slot, ShardEpoch),
+        command: Command,
+    ) {
         let now = self.now();
         let home = core.map.home(slot);
         let serves = core.serves(now, home);
+        let held = core.at(home).map(|shard| shard.epoch());
         let Some(ring) = &mut core.ring else { return };
         let peer = ring.peers.entry(from.process.clone()).or_default();
         peer.heard(now, settled);
@@ -229,7 +246,15 @@ impl Shared {
                 let answer = Box::new(answer.clone());
                 ring.send(from, Letter::Answer { id, answer });
             }
-            None if !serves => ring.send(from, Letter::Elsewhere { id }),
+            None if held != Some(epoch) => {
+                // Who does not know of that ownership yet may be about to have it, and is asked again.
+                if ring.view.epoch(home) >= epoch {
+                    let serves = held.filter(|_| serves).map(|held| (home, held));
+                    ring.send(from, Letter::Elsewhere { id, epoch, serves });
+                }
+            }
+            // Its lease may be renewed yet.
+            None if !serves => {}
             None => {
                 let run = command.run().filter(|_| reads);
                 if !reads {

@@ -15,6 +15,7 @@ use crate::core::{Core, Waiter};
 use crate::dispatch::{Reply, tell};
 use crate::driver::{Engine, Shared};
 use crate::link::{Letter, Mail, unknown};
+use crate::ring::Serves;
 
 /// Commits after which a shard that is handed over goes, however busy it is.
 const LAST_COMMITS: usize = 4;
@@ -447,16 +448,16 @@ impl Core {
     }
 
     /// Another node answered.
-    pub(crate) fn answered(&mut self, now: Timestamp, id: u64, answer: Answer, replies: &mut Vec<Reply>) {
-        let waiter = self.ring.as_mut().and_then(|ring| ring.answered(now, id, &answer));
+    pub(crate) fn answered(&mut self, now: Timestamp, from: &Str, id: u64, answer: Answer, replies: &mut Vec<Reply>) {
+        let waiter = self.ring.as_mut().and_then(|ring| ring.answered(now, from, id, &answer));
         if let Some(waiter) = waiter {
             self.reply(waiter, answer, replies);
         }
     }
 
-    pub(crate) fn is_elsewhere(&mut self, now: Timestamp, id: u64, process: &Str) {
+    pub(crate) fn is_elsewhere(&mut self, now: Timestamp, id: u64, from: &Member, epoch: ShardEpoch, serves: Serves) {
         if let Some(ring) = &mut self.ring {
-            ring.is_elsewhere(now, id, process);
+            ring.is_elsewhere(now, id, from, epoch, serves);
         }
     }
 

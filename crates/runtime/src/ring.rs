@@ -55,8 +55,10 @@ pub(crate) struct Forward {
     pub(crate) waiter: Waiter,
     /// The number under which others are asked.
     question: u64,
-    /// Who was asked.
-    asked: Option<Str>,
+    /// Who was asked, under which ownership of the shard. Under another it does nothing of it.
+    asked: Option<(Str, ShardEpoch)>,
+    /// When somebody was first asked.
+    since: Option<Timestamp>,
     tries: u32,
     retry_at: Timestamp,
 }
@@ -67,6 +69,9 @@ impl Forward {
         self.asked.is_none() || self.command.is_repeatable()
     }
 }
+
+/// The shard of a question, and the ownership under which it is served by whoever was asked under another.
+pub(crate) type Serves = Option<(ShardId, ShardEpoch)>;
 
 /// What a node asked, and what it was answered.
 #[derive(Default)]
@@ -202,7 +207,7 @@ impl Ring {
             before.into_iter().for_each(|ticket| drop(self.take_forward(ticket)));
         }
         let question = self.new_question(ticket);
-        let forward = Forward { slot, command, waiter, question, asked: None, tries: 0, retry_at: now };
+        let forward = Forward { slot, command, waiter, question, asked: None, since: None, tries: 0, retry_at: now };
         self.forwards.insert(ticket, forward);
     }
 
@@ -244,7 +249,7 @@ impl Ring {
     /// Nobody wants to know any more.
     pub(crate) fn forget(&mut self, ticket: Ticket) -> Option<Waiter> {
         let forward = self.take_forward(ticket)?;
-        if let Some(member) = forward.asked.and_then(|process| self.find(&process)) {
+        if let Some(member) = forward.asked.and_then(|(process, _)| self.find(&process)) {
             self.send(member, Letter::Forget { id: forward.question });
         }
         Some(forward.waiter)
@@ -256,13 +261,19 @@ impl Ring {
 
     /// Asks whoever serves the shard. Gives the waiter back when nobody will ever know what became of the command.
     pub(crate) fn ask(&mut self, now: Timestamp, ticket: Ticket, home: ShardId) -> Option<Waiter> {
-        let owner = self.view.owner(home).map(|living| living.member.clone());
+        let mut owner = self.view.owner(home).map(|living| living.member.clone());
+        let mut epoch = self.view.epoch(home);
         let changes = |ticket: &Ticket| self.forwards.get(ticket).is_some_and(|forward| !reads(&forward.command));
         let unsettled = self.questions.iter().find(|(_, ticket)| changes(ticket)).map(|(question, _)| *question);
         let lives = |process: &Str| self.view.living.iter().any(|living| living.member.process == *process);
         let forward = self.forwards.get_mut(&ticket)?;
-        let mut owner = owner.filter(|owner| owner.process != self.member.process);
-        if let Some(asked) = &forward.asked
+        // Who did it and could not say so forgets it in the end, and would do it again.
+        let forgotten = forward.since.is_some_and(|since| now.since(since) > LEASES_REMEMBERED / 2 * self.lease_ms);
+        if forgotten && !forward.command.is_repeatable() {
+            return self.take_forward(ticket).map(|forward| forward.waiter);
+        }
+        owner = owner.filter(|owner| owner.process != self.member.process);
+        if let Some((asked, under)) = &forward.asked
             && owner.as_ref().is_none_or(|owner| owner.process != *asked)
             && !forward.command.is_repeatable()
         {
@@ -270,6 +281,7 @@ impl Ring {
                 return self.take_forward(ticket).map(|forward| forward.waiter);
             }
             // It may have done it, and will say so.
+            epoch = *under;
             owner =
                 self.view.living.iter().map(|living| &living.member).find(|member| member.process == *asked).cloned();
         }
@@ -278,9 +290,10 @@ impl Ring {
         self.next_retry = Some(self.next_retry.map_or(forward.retry_at, |next| next.min(forward.retry_at)));
         if let Some(owner) = owner {
             forward.tries += 1;
-            forward.asked = Some(owner.process.clone());
+            forward.asked = Some((owner.process.clone(), epoch));
+            forward.since.get_or_insert(now);
             let (id, command) = (forward.question, Box::new(forward.command.clone()));
-            let letter = Letter::Ask { id, settled: unsettled.unwrap_or(id), slot: forward.slot, command };
+            let letter = Letter::Ask { id, settled: unsettled.unwrap_or(id), slot: forward.slot, epoch, command };
             self.send(&owner, letter);
         }
         None
@@ -299,10 +312,15 @@ impl Ring {
         due.into_iter().map(|(ticket, forward)| (*ticket, forward.slot)).collect()
     }
 
-    /// The answer of another node to a question: who waits for it, or `None` if it must be asked again.
-    pub(crate) fn answered(&mut self, now: Timestamp, id: u64, answer: &Answer) -> Option<Waiter> {
+    /// The answer of another node to a question: who waits for it, or `None` if it must be asked again, or was asked of
+    /// somebody else since. What that one does is the last that is done of it, and so what its caller is told.
+    pub(crate) fn answered(&mut self, now: Timestamp, from: &Str, id: u64, answer: &Answer) -> Option<Waiter> {
         let ticket = *self.questions.get(&id)?;
-        let repeatable = self.forwards.get(&ticket)?.command.is_repeatable();
+        let forward = self.forwards.get(&ticket)?;
+        if forward.asked.as_ref().is_some_and(|(asked, _)| asked != from) {
+            return None;
+        }
+        let repeatable = forward.command.is_repeatable();
         let lost = matches!(answer, Answer::Refused(Refusal::Unknown | Refusal::Closed { .. }));
         if !(lost && repeatable) {
             return self.take_forward(ticket).map(|forward| forward.waiter);
@@ -325,11 +343,19 @@ impl Ring {
         self.look_soon();
     }
 
-    /// A question went to a node that does not serve the shard; nothing was done.
-    pub(crate) fn is_elsewhere(&mut self, now: Timestamp, id: u64, process: &Str) {
+    /// A question went to a node that does not serve the shard under the ownership that was meant. Nothing was done under
+    /// that one, and nothing will be. It may serve it under another.
+    pub(crate) fn is_elsewhere(&mut self, now: Timestamp, id: u64, from: &Member, asked: ShardEpoch, serves: Serves) {
         let Some(ticket) = self.questions.get(&id).copied() else { return };
-        if self.forwards.get(&ticket).is_some_and(|forward| forward.asked.as_ref() == Some(process)) {
-            self.ask_later(now, ticket);
+        let meant = |forward: &Forward| forward.asked.as_ref() == Some(&(from.process.clone(), asked));
+        if !self.forwards.get(&ticket).is_some_and(meant) {
+            return;
+        }
+        self.ask_later(now, ticket);
+        if let Some(served) = serves {
+            self.learn_took(now, from, &[served]);
+            self.next_retry = Some(now);
+            self.forwards.get_mut(&ticket).into_iter().for_each(|forward| forward.retry_at = now);
         }
     }
 
@@ -498,7 +524,7 @@ mod tests {
         assert!(peer.find(first, false).is_none());
         peer.begin(first);
         let done = Answer::Refused(Refusal::NotFound { run: RunId(1) });
-        assert!(ring.answered(Timestamp(0), first, &done).is_some());
+        assert!(ring.answered(Timestamp(0), &"two".into(), first, &done).is_some());
 
         forward(&mut ring, 10);
         peer.heard(Timestamp(0), link.asked().1);
@@ -514,7 +540,7 @@ mod tests {
         let (mut ring, link) = ring();
         forward(&mut ring, 1);
         let (first, _) = link.asked();
-        assert!(ring.answered(Timestamp(0), first, &Answer::Refused(Refusal::Unknown)).is_none());
+        assert!(ring.answered(Timestamp(0), &"two".into(), first, &Answer::Refused(Refusal::Unknown)).is_none());
         let due = ring.due(Timestamp(ASK_AGAIN_MS as i64));
         assert_eq!(due, [(Ticket(1), Slot(0))]);
         assert!(ring.ask(Timestamp(ASK_AGAIN_MS as i64), Ticket(1), ShardId(0)).is_none());
@@ -523,7 +549,55 @@ mod tests {
         assert_eq!(settled, second);
         // What is said to the first is said to nobody.
         let done = Answer::Refused(Refusal::NotFound { run: RunId(1) });
-        assert!(ring.answered(Timestamp(0), first, &done).is_none());
-        assert!(ring.answered(Timestamp(0), second, &done).is_some());
+        assert!(ring.answered(Timestamp(0), &"two".into(), first, &done).is_none());
+        assert!(ring.answered(Timestamp(0), &"two".into(), second, &done).is_some());
+    }
+
+    /// SE-38, D36: what a caller is told is the last that is done of a command. Who was asked before may have refused what
+    /// whoever was asked next then did.
+    #[test]
+    fn an_answer_of_one_who_was_asked_before_is_not_taken() {
+        let (mut ring, link) = ring();
+        forward(&mut ring, 1);
+        let (id, _) = link.asked();
+        ring.learn_took(Timestamp(0), &member("three"), &[(ShardId(0), ShardEpoch(2))]);
+        assert!(ring.ask(Timestamp(0), Ticket(1), ShardId(0)).is_none());
+        assert_eq!(link.asked().0, id);
+        let done = Answer::Refused(Refusal::NotFound { run: RunId(1) });
+        assert!(ring.answered(Timestamp(0), &"two".into(), id, &done).is_none());
+        assert!(ring.answered(Timestamp(0), &"three".into(), id, &done).is_some());
+    }
+
+    /// SE-38: word that nothing was done counts for the ownership under which it was asked, and not for one under which it
+    /// may be done since. Whoever serves the shard under another is asked under that at once.
+    #[test]
+    fn what_was_not_done_under_one_ownership_may_be_done_under_the_next() {
+        let (mut ring, link) = ring();
+        forward(&mut ring, 1);
+        let (id, _) = link.asked();
+        let two = member("two");
+        let serves = Some((ShardId(0), ShardEpoch(5)));
+        ring.is_elsewhere(Timestamp(0), id, &two, ShardEpoch(1), serves);
+        assert_eq!(ring.due(Timestamp(0)), [(Ticket(1), Slot(0))]);
+        assert!(ring.ask(Timestamp(0), Ticket(1), ShardId(0)).is_none());
+        let asked = link.0.lock().pop();
+        assert!(matches!(asked, Some(Letter::Ask { epoch: ShardEpoch(5), .. })), "{asked:?}");
+        // The same word once more, late.
+        ring.is_elsewhere(Timestamp(0), id, &two, ShardEpoch(1), serves);
+        assert_eq!(ring.due(Timestamp(0)), []);
+        assert!(ring.forwards[&Ticket(1)].asked.is_some());
+    }
+
+    /// SE-38: what must not be done twice is not asked for longer than whoever did it remembers that.
+    #[test]
+    fn what_must_not_be_done_twice_is_given_up_before_it_is_forgotten() {
+        let (mut ring, _) = ring();
+        let command = Command::Purge { run: RunId(1) };
+        assert!(!command.is_repeatable());
+        ring.forward(Timestamp(0), Ticket(1), Slot(0), command, Waiter::Nobody);
+        assert!(ring.ask(Timestamp(0), Ticket(1), ShardId(0)).is_none());
+        let half = (LEASES_REMEMBERED / 2 * ring.lease_ms) as i64;
+        assert!(ring.ask(Timestamp(half), Ticket(1), ShardId(0)).is_none());
+        assert!(ring.ask(Timestamp(half + 1), Ticket(1), ShardId(0)).is_some());
     }
 }

@@ -68,6 +68,12 @@ impl Membership {
         self.living.iter().find(|living| living.member.process == *owner)
     }
 
+    /// The last ownership of a shard that is known.
+    #[must_use]
+    pub fn epoch(&self, shard: ShardId) -> ShardEpoch {
+        self.shards.get(usize::from(shard.0)).map_or(ShardEpoch(0), |owned| owned.epoch)
+    }
+
     /// Whether a shard may be taken: it belongs to nobody who lives.
     #[must_use]
     pub fn is_free(&self, shard: ShardId) -> bool {
