@@ -11,7 +11,7 @@ use abide::{Client, ClientError, OnConflict, Payload, Refusal, RequestId, RunId,
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::start::StartAnswer;
-use abide_kernel::{Consume, Outcome, StartSpec, StatusSet, TokenHash, UniqueKey};
+use abide_kernel::{Choice, Consume, Outcome, StartSpec, StatusSet, TokenHash, UniqueKey};
 use abide_runtime::Engine;
 
 use crate::parcels;
@@ -30,8 +30,8 @@ pub(crate) enum Question {
         tenant: &'static str,
         few: bool,
     },
-    /// A signal.
-    Signal { run: RunId, name: &'static str, dedup: String },
+    /// A signal, first sent when so many questions had been asked.
+    Signal { run: RunId, name: &'static str, dedup: String, asked: u64 },
     /// An end from outside.
     Cancel { run: RunId },
     /// An update, and its answer.
@@ -201,9 +201,9 @@ async fn start_elsewhere(question: Question, engine: &Engine) -> Told {
 async fn answer(question: Question, client: &Client) -> Result<Told, ClientError> {
     match question {
         Question::Start { .. } => start(question, client).await,
-        Question::Signal { run, name, dedup } => {
+        Question::Signal { run, name, dedup, asked } => {
             client.run(run).signal(name, &1u64).dedup(&dedup).await?;
-            Ok(Told::So(Acknowledged::Signalled { run, dedup }))
+            Ok(Told::So(Acknowledged::Signalled { run, dedup, asked }))
         }
         Question::Cancel { run } => {
             client.run(run).cancel("enough").await?;
@@ -218,7 +218,8 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
             let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
             let decide = if approve { run.approve(asked.id, "ada") } else { run.reject(asked.id, "ada") };
             decide.await?;
-            Ok(Told::So(Acknowledged::Decided { run: run.id() }))
+            let choice = if approve { Choice::Approve } else { Choice::Reject };
+            Ok(Told::So(Acknowledged::Decided { run: run.id(), op: asked.id.op, choice }))
         }
         Question::Resolve { run, again } => {
             let run = client.run(run);

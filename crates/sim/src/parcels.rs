@@ -13,7 +13,7 @@ use abide_kernel::{Consume, Fingerprint, Moment, OpId, OpState, Outcome, Timesta
 const HOUR_MS: u64 = 3_600_000;
 
 /// The key of the effect in the ledger.
-const EFFECT: &str = "post";
+pub(crate) const EFFECT: &str = "post";
 
 /// What a worker that has the code says of it.
 pub(crate) fn definition() -> Definition {

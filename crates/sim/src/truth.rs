@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use abide::{Policy, RequestId, RunId, StepError};
-use abide_kernel::{Seq, Str};
+use abide_kernel::{Choice, OpId, Seq, Str};
 use abide_store::Store;
 use abide_store::memory::MemoryStore;
 use parking_lot::Mutex;
@@ -20,6 +20,8 @@ use crate::profile::Profile;
 pub(crate) struct Called {
     /// The run.
     pub(crate) run: RunId,
+    /// The key of the effect in the run's ledger, if it is one.
+    pub(crate) effect: Option<&'static str>,
     /// Its policy.
     pub(crate) policy: Policy,
     /// The process, or the worker outside, that called.
@@ -33,8 +35,8 @@ pub(crate) struct Called {
 pub(crate) enum Acknowledged {
     /// A run was started, or found, under a key perhaps.
     Started { run: RunId, workflow: &'static str, input: u64, key: Option<String>, request: RequestId },
-    /// A signal was accepted.
-    Signalled { run: RunId, dedup: String },
+    /// A signal was accepted that was first sent when so many questions had been asked.
+    Signalled { run: RunId, dedup: String, asked: u64 },
     /// A cancellation was accepted.
     Cancelled { run: RunId },
     /// An update was answered so.
@@ -42,7 +44,7 @@ pub(crate) enum Acknowledged {
     /// A run ended well, with this result.
     Ended { run: RunId, result: String },
     /// A person's decision was accepted.
-    Decided { run: RunId },
+    Decided { run: RunId, op: OpId, choice: Choice },
     /// An effect in doubt was resolved.
     Resolved { run: RunId, key: String, again: bool },
     /// A record was removed.
@@ -60,7 +62,7 @@ impl Acknowledged {
             | Self::Cancelled { run }
             | Self::Updated { run, .. }
             | Self::Ended { run, .. }
-            | Self::Decided { run }
+            | Self::Decided { run, .. }
             | Self::Resolved { run, .. }
             | Self::Purged { run }
             | Self::Reported { run, .. } => *run,
@@ -71,8 +73,10 @@ impl Acknowledged {
 /// Shared by the world and the code of its workflows.
 #[derive(Default)]
 pub(crate) struct Truth {
-    /// What was acknowledged, in order.
-    pub(crate) acknowledged: Vec<Acknowledged>,
+    /// What was acknowledged, in order, and how many questions had been asked then.
+    pub(crate) acknowledged: Vec<(u64, Acknowledged)>,
+    /// How many questions have been asked.
+    pub(crate) questions: u64,
     /// What was called.
     pub(crate) calls: Vec<Called>,
     /// How often each key was called.
@@ -91,8 +95,8 @@ pub(crate) struct Truth {
     pub(crate) sometimes: BTreeMap<&'static str, u64>,
     /// Verbs that were accepted, and verbs that were refused.
     pub(crate) verbs: BTreeMap<(&'static str, bool), u64>,
-    /// Runs whose records were removed.
-    pub(crate) purged: BTreeSet<RunId>,
+    /// Runs whose records somebody asked to be removed.
+    pub(crate) purges: BTreeSet<RunId>,
     /// What requests without a key have begun.
     pub(crate) begun: BTreeMap<RequestId, RunId>,
 }
@@ -140,10 +144,10 @@ impl Witness {
     }
 
     /// Something is called, by the code of this process or by a worker outside.
-    pub(crate) fn calls(&self, run: RunId, policy: Policy, worker: Option<Str>) {
+    pub(crate) fn calls(&self, run: RunId, effect: Option<&'static str>, policy: Policy, worker: Option<Str>) {
         let by = worker.or_else(|| self.process.get().cloned()).unwrap_or_default();
         let head = self.store.head(self.store.map().home(run.slot()));
-        self.truth.lock().calls.push(Called { run, policy, by, head });
+        self.truth.lock().calls.push(Called { run, effect, policy, by, head });
     }
 
     /// How hard its world is.
@@ -163,7 +167,9 @@ impl Witness {
 
     /// Something was acknowledged.
     pub(crate) fn acknowledge(&self, what: Acknowledged) {
-        self.truth.lock().acknowledged.push(what);
+        let mut truth = self.truth.lock();
+        let when = truth.questions;
+        truth.acknowledged.push((when, what));
     }
 
     /// How the next call under this key comes out, and whether it is slow. It follows from the seed, the key and how often
@@ -193,8 +199,14 @@ impl Witness {
     ///
     /// # Panics
     /// When that is its fate.
-    pub(crate) async fn call(&self, run: RunId, key: String, policy: Policy) -> Result<u64, StepError> {
-        self.calls(run, policy, None);
+    pub(crate) async fn call(
+        &self,
+        run: RunId,
+        effect: Option<&'static str>,
+        key: String,
+        policy: Policy,
+    ) -> Result<u64, StepError> {
+        self.calls(run, effect, policy, None);
         let (nth, healed, before) = {
             let mut truth = self.truth.lock();
             let count = truth.counts.entry(key.clone()).or_default();

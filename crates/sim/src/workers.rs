@@ -216,7 +216,7 @@ impl Worker {
                     witness.saw("report_repeated");
                 }
                 let new = self.recorded.entry((said.run, said.claim)).or_insert(false);
-                let purged = witness.truth.lock().purged.contains(&said.run);
+                let purged = witness.truth.lock().purges.contains(&said.run);
                 if !duplicate && std::mem::replace(new, true) && !purged {
                     self.wrong = Some(format!("claim {} of {} ended twice as something new", said.claim, said.run));
                 }
@@ -323,7 +323,7 @@ impl Worker {
             Next::Wait => return false,
             Next::Call => {
                 let worker = format!("worker-{}", self.place).into();
-                around.witness.calls(run, abide::Policy::UnsafeOnce, Some(worker));
+                around.witness.calls(run, Some(parcels::EFFECT), abide::Policy::UnsafeOnce, Some(worker));
             }
             Next::Return(command) => {
                 let held = self.holds.remove(place);

@@ -32,7 +32,7 @@ fn leaf(witness: Witness) -> Machine<u64> {
             let witness = witness.clone();
             async move {
                 let key = ctx.idempotency_key();
-                witness.call(ctx.run_id(), key, Policy::Idempotent).await?;
+                witness.call(ctx.run_id(), None, key, Policy::Idempotent).await?;
                 Ok(done(&n))
             }
         })
@@ -54,7 +54,7 @@ fn order(witness: Witness) -> Machine<u64> {
                 let run = ctx.run_id();
                 let charged = ctx.effect("charge", |call: Call| {
                     let key = call.key().to_owned();
-                    async move { witness.call(run, key, Policy::Dedupe).await }
+                    async move { witness.call(run, Some("charge"), key, Policy::Dedupe).await }
                 });
                 charged.dedupe().await?;
                 Ok(next("pay", n))
@@ -106,16 +106,16 @@ fn trip(witness: Witness) -> Function {
 
 async fn travel(ctx: FnCtx, n: u64, witness: Witness) -> Result<u64, Failure> {
     let run = ctx.run_id();
-    let call = |policy: Policy| {
+    let call = |effect: &'static str, policy: Policy| {
         let witness = witness.clone();
         move |call: Call| {
             let (witness, key) = (witness.clone(), call.key().to_owned());
-            async move { witness.call(run, key, policy).await }
+            async move { witness.call(run, Some(effect), key, policy).await }
         }
     };
-    ctx.effect("quote", call(Policy::Pure)).pure().await?;
-    ctx.effect("book", call(Policy::Idempotent)).await?;
-    let undoing = call(Policy::Idempotent);
+    ctx.effect("quote", call("quote", Policy::Pure)).pure().await?;
+    ctx.effect("book", call("book", Policy::Idempotent)).await?;
+    let undoing = call("unbook", Policy::Idempotent);
     ctx.undo("unbook", move |given| {
         let undone = undoing(given);
         async move { undone.await.map(|_| ()) }
@@ -128,7 +128,7 @@ async fn travel(ctx: FnCtx, n: u64, witness: Witness) -> Result<u64, Failure> {
         let leaf: Result<u64, StepError> = ctx.child("leaf", "leaf", &n).await;
         ctx.set_state(&leaf.is_ok())?;
     }
-    ctx.effect("mail", call(Policy::Dedupe))
+    ctx.effect("mail", call("mail", Policy::Dedupe))
         .dedupe()
         .retry(RetryPolicy { retries_max: Some(2), ..RetryPolicy::exponential(500) })
         .await?;
@@ -136,10 +136,10 @@ async fn travel(ctx: FnCtx, n: u64, witness: Witness) -> Result<u64, Failure> {
         ctx.approval("allow").deadline(hours(20)).await?;
     }
     if n & 8 != 0 {
-        ctx.effect("pay", call(Policy::UnsafeOnce)).unsafe_once().await?;
+        ctx.effect("pay", call("pay", Policy::UnsafeOnce)).unsafe_once().await?;
     }
     if n & 16 != 0 {
-        ctx.effect("wire", call(Policy::Reconcile)).reconcile().await?;
+        ctx.effect("wire", call("wire", Policy::Reconcile)).reconcile().await?;
     }
     if n & 32 != 0
         && let Some(asked) = ctx.update::<u64>("add").within(hours(2)).await?
@@ -157,7 +157,7 @@ async fn travel(ctx: FnCtx, n: u64, witness: Witness) -> Result<u64, Failure> {
     if n & 256 != 0 {
         // A call that may take long, and what happens to the run meanwhile.
         let (calls, hears) = (ctx.scope("calls"), ctx.scope("hears"));
-        let weigh = call(Policy::Idempotent);
+        let weigh = call("calls/weigh", Policy::Idempotent);
         let both: [Boxed<'_, Result<(), Failure>>; 2] = [
             Box::pin(async move { calls.effect("weigh", weigh).await.map(|_| ()) }),
             Box::pin(async move { hears.signal::<u64>("go").within(hours(1)).await.map(|_| ()) }),

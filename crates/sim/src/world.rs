@@ -408,10 +408,11 @@ impl World {
 
     fn ask(&mut self, question: Question) {
         self.questions += 1;
+        self.witness.truth.lock().questions = self.questions;
         self.story.tell(self.now(), || format!("ask {question:?}"));
         if let Question::Purge { run } = &question {
             // It may be gone before anybody is told.
-            self.witness.truth.lock().purged.insert(*run);
+            self.witness.truth.lock().purges.insert(*run);
         }
         let place = self.any_node();
         match &self.nodes[place].life {
@@ -430,7 +431,7 @@ impl World {
             0 => self.start(),
             1 => {
                 let name = if self.dice.chance(500) { "paid" } else { "go" };
-                Question::Signal { run, name, dedup: format!("signal-{number}") }
+                Question::Signal { run, name, dedup: format!("signal-{number}"), asked: number }
             }
             2 => Question::Cancel { run },
             3 => Question::Update { run, dedup: format!("update-{number}"), input: number },

@@ -8,14 +8,17 @@ use crate::Violation;
 use crate::truth::{Acknowledged, Truth};
 
 pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
-    truth.acknowledged.iter().try_for_each(|what| holds(view, truth, what))
+    if let Some(run) = view.purged().find(|run| !truth.purges.contains(run)) {
+        return Err(format!("acknowledged: the record of {run} was removed, and nobody asked for that"));
+    }
+    truth.acknowledged.iter().try_for_each(|(_, what)| holds(view, what))
 }
 
-fn holds(view: &View, truth: &Truth, what: &Acknowledged) -> Result<(), Violation> {
+fn holds(view: &View, what: &Acknowledged) -> Result<(), Violation> {
     let id = what.run();
     // A late twin of its start may have begun a run anew whose record was removed: to that life nothing is owed of the
     // first.
-    if truth.purged.contains(&id) {
+    if view.was_purged(id) {
         return Ok(());
     }
     let Some(told) = view.runs.get(&id) else { return Err(format!("acknowledged: {id} is lost")) };
@@ -28,20 +31,25 @@ fn holds(view: &View, truth: &Truth, what: &Acknowledged) -> Result<(), Violatio
 /// Whether a run's journal says what somebody was told.
 fn says(told: &Told, what: &Acknowledged) -> bool {
     let run = &told.run;
-    // What a compacted journal said before is told by the run alone.
+    // Of rows that were emptied before anybody saw them nothing is known.
     let has =
-        |wanted: &dyn Fn(&Fact) -> bool| run.compacted.0 > 0 || told.rows.iter().flat_map(|row| &row.facts).any(wanted);
+        |wanted: &dyn Fn(&Fact) -> bool| !told.is_whole() || told.all_rows().flat_map(|row| &row.facts).any(wanted);
     match what {
         Acknowledged::Started { workflow, input, .. } => {
             *run.started.spec.workflow == **workflow && run.started.spec.input.text() == input.to_string()
         }
         Acknowledged::Purged { .. } => true,
-        Acknowledged::Decided { .. } => has(&|fact| matches!(fact, Fact::Decided(_))),
+        Acknowledged::Decided { op, choice, .. } => has(&|fact| match fact {
+            Fact::Decided(decided) => {
+                (decided.op, decided.choice, decided.actor.as_deref()) == (*op, *choice, Some("ada"))
+            }
+            _ => false,
+        }),
         Acknowledged::Signalled { dedup, .. } => {
             has(&|fact| matches!(fact, Fact::SignalReceived(signal) if signal.dedup.as_deref() == Some(dedup)))
         }
         Acknowledged::Reported { claim, .. } => has(&|fact| ends(fact, *claim)),
-        Acknowledged::Cancelled { .. } => run.end.is_some() || run.cancelling.is_some(),
+        Acknowledged::Cancelled { .. } => run.status() == Status::Cancelled || run.cancelling.is_some(),
         Acknowledged::Updated { dedup, answer, .. } => {
             let known = run.updates.iter().find(|update| update.dedup.as_deref() == Some(dedup));
             known.is_some_and(|update| match &update.state {

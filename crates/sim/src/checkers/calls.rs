@@ -1,9 +1,11 @@
-//! Nothing is called but by one whose claim was durable before: no attempt leaves the engine ahead of its commit.
+//! Nothing is called but by one whose claim was durable before: no attempt leaves the engine ahead of its commit. And nothing
+//! is called again by one who was given its result.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use abide::Fact;
-use abide_kernel::Claimant;
+use abide_kernel::{Claimant, OpEnd, OpId, Seq};
 
 use super::{Told, View};
 use crate::Violation;
@@ -12,29 +14,51 @@ use crate::truth::{Called, Truth};
 pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
     for call in &truth.calls {
         // A late twin of its start may have begun a run anew that was purged: that is another life.
-        if truth.purged.contains(&call.run) {
+        if view.was_purged(call.run) {
             continue;
         }
         let Some(told) = view.runs.get(&call.run) else {
             return Err(format!("calls: {} called something, and is lost", call.run));
         };
-        // Claims of before it was compacted are not told.
-        if told.run.compacted.0 == 0 && !was_claimed(told, call) {
+        if !told.is_whole() {
+            continue;
+        }
+        let Some(claimed) = claimed(told, call) else {
             return Err(format!("calls: {} called something for {} without a durable claim", call.by, call.run));
+        };
+        if let Some(effect) = call.effect.filter(|effect| has_ended_well(told, effect, claimed)) {
+            return Err(format!("calls: {} called {effect} of {}, whose result it was given", call.by, call.run));
         }
     }
     Ok(())
 }
 
-/// Whether whoever called had been given the run when it called.
-fn was_claimed(told: &Told, call: &Called) -> bool {
+/// Where whoever called was first given the run, before it called.
+fn claimed(told: &Told, call: &Called) -> Option<Seq> {
     let mut last: Option<&Arc<Claimant>> = None;
-    let before = told.rows.iter().take_while(|row| row.seq <= call.head);
-    before.flat_map(|row| &row.facts).any(|fact| match fact {
+    let before = told.all_rows().take_while(|row| row.seq <= call.head);
+    before.flat_map(|row| row.facts.iter().map(move |fact| (row, fact))).find_map(|(row, fact)| match fact {
         Fact::Claimed(claimed) => {
             last = claimed.by.as_ref().or(last);
-            last.is_some_and(|by| *by.process.as_ref().unwrap_or(&by.owner) == call.by)
+            last.is_some_and(|by| *by.process.as_ref().unwrap_or(&by.owner) == call.by).then_some(row.seq)
         }
-        _ => false,
+        _ => None,
     })
+}
+
+/// Whether the result of an effect was recorded up to a row, and stands.
+fn has_ended_well(told: &Told, effect: &str, upto: Seq) -> bool {
+    let mut ops: BTreeMap<OpId, bool> = BTreeMap::new();
+    for fact in told.all_rows().take_while(|row| row.seq <= upto).flat_map(|row| &row.facts) {
+        match fact {
+            Fact::Intended(intended) if *intended.key == *effect => drop(ops.entry(intended.op).or_default()),
+            Fact::Resulted(resulted) => {
+                if let Some(ended) = ops.get_mut(&resulted.op) {
+                    *ended = matches!(resulted.end, OpEnd::Value(_));
+                }
+            }
+            _ => {}
+        }
+    }
+    ops.values().any(|ended| *ended)
 }

@@ -17,8 +17,8 @@ pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
     }
     for ((id, policy), calls) in calls {
         // A late twin of its start may have begun a run anew that was purged: that is another life.
-        let Some(told) = view.runs.get(&id).filter(|_| !truth.purged.contains(&id)) else { continue };
-        if told.run.compacted.0 > 0 {
+        let Some(told) = view.runs.get(&id).filter(|_| !view.was_purged(id)) else { continue };
+        if !told.is_whole() {
             continue;
         }
         let intents = intents(told, policy).map_err(|op| format!("effects: {id} began entry {op} again by itself"))?;
@@ -34,7 +34,7 @@ fn intents(told: &Told, policy: Policy) -> Result<usize, OpId> {
     let mut begun = 0;
     // For each effect, whether it may begin.
     let mut free: BTreeMap<OpId, bool> = BTreeMap::new();
-    for fact in told.rows.iter().flat_map(|row| &row.facts) {
+    for fact in told.all_rows().flat_map(|row| &row.facts) {
         match fact {
             Fact::Intended(intended) => {
                 let OpKind::Effect(effect) = &intended.kind else { continue };

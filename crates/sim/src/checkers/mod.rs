@@ -4,6 +4,7 @@ pub(crate) mod acknowledged;
 pub(crate) mod calls;
 pub(crate) mod claims;
 pub(crate) mod effects;
+pub(crate) mod endings;
 pub(crate) mod isolation;
 pub(crate) mod joins;
 pub(crate) mod journal;
@@ -20,7 +21,7 @@ pub(crate) mod wakes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide::{Fact, Row, Run, RunId, Status, Timestamp};
-use abide_kernel::{Seq, ShardEpoch, ShardId};
+use abide_kernel::{Meta, Seq, ShardEpoch, ShardId};
 use abide_store::Store;
 use abide_store::memory::MemoryStore;
 
@@ -33,6 +34,41 @@ pub(crate) struct Told {
     pub(crate) rows: Vec<Row>,
     /// The fold of them.
     pub(crate) run: Run,
+    /// What was seen of it before its journal began anew.
+    before: Before,
+}
+
+/// Rows that were seen before a journal began anew.
+#[derive(Clone, Default)]
+struct Before {
+    rows: Vec<Row>,
+    /// Whether rows were emptied before anybody saw them.
+    gaps: bool,
+}
+
+impl Told {
+    /// Every row that was seen of it.
+    pub(crate) fn all_rows(&self) -> impl Iterator<Item = &Row> {
+        self.before.rows.iter().chain(&self.rows)
+    }
+
+    /// Whether every row of it was seen.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.before.gaps
+    }
+
+    /// Looks at every fact, with the run as it was before.
+    pub(crate) fn follow(&self, mut look: impl FnMut(&Run, &Row, &Fact) -> Result<(), String>) -> Result<(), String> {
+        let Ok(mut run) = Run::begin(&self.rows[0]) else { return Ok(()) };
+        for row in &self.rows[1..] {
+            for fact in &row.facts {
+                look(&run, row, fact)?;
+                run.apply(fact, Meta { seq: row.seq, at: row.at });
+            }
+            run.rev = row.rev;
+        }
+        Ok(())
+    }
 }
 
 /// Everything that is durable.
@@ -44,6 +80,10 @@ pub(crate) struct View {
     changed: BTreeSet<RunId>,
     /// Every row that says something, by run.
     rows: BTreeMap<RunId, Vec<Row>>,
+    /// Runs whose records were removed.
+    purged: BTreeSet<RunId>,
+    /// What was seen before a journal began anew.
+    before: BTreeMap<RunId, Before>,
     /// When each row was written.
     times: BTreeMap<(u16, Seq), Timestamp>,
     /// The last row of each shard that was read.
@@ -56,6 +96,16 @@ pub(crate) struct View {
     compared: projection::Compared,
 }
 
+impl Before {
+    /// Adds what came before a journal began anew with a row.
+    fn add(&mut self, rows: Vec<Row>, anew: &Row) {
+        let known = self.rows.last().map_or(0, |row| row.rev.0);
+        self.rows.extend(rows.into_iter().filter(|row| row.rev.0 > known));
+        let begins = self.rows.first().is_some_and(|row| row.rev.0 == 1);
+        self.gaps |= !begins || !journal::is_dense(self.rows.iter().chain([anew]));
+    }
+}
+
 impl View {
     pub(crate) fn new(store: MemoryStore) -> Self {
         let heads = store.map().all().map(|_| Seq(0)).collect();
@@ -64,6 +114,8 @@ impl View {
             runs: BTreeMap::new(),
             changed: BTreeSet::new(),
             rows: BTreeMap::new(),
+            purged: BTreeSet::new(),
+            before: BTreeMap::new(),
             heads,
             seen: BTreeMap::new(),
             times: BTreeMap::new(),
@@ -75,6 +127,16 @@ impl View {
     /// Runs that have changed since the last look.
     pub(crate) fn changed(&self) -> impl Iterator<Item = (&RunId, &Told)> {
         self.changed.iter().filter_map(|id| self.runs.get_key_value(id))
+    }
+
+    /// Runs whose records were removed.
+    pub(crate) fn purged(&self) -> impl Iterator<Item = &RunId> {
+        self.purged.iter()
+    }
+
+    /// Whether the record of a run was removed. It may have begun anew since.
+    pub(crate) fn was_purged(&self, run: RunId) -> bool {
+        self.purged.contains(&run)
     }
 
     /// Whether one process has the store for itself.
@@ -139,10 +201,14 @@ impl View {
             // Long after a purge, the same request may begin a run of its own under the same id.
             if let Some(purged) = rows.iter().rposition(|row| matches!(row.facts.first(), Some(Fact::Purged))) {
                 rows.drain(..=purged);
+                self.before.remove(id);
+                self.purged.insert(*id);
             }
             // A journal begins anew where it was compacted.
             if let Some(first) = rows.iter().rposition(|row| matches!(row.facts.first(), Some(Fact::Compacted(_)))) {
-                rows.drain(..first);
+                let drained: Vec<Row> = rows.drain(..first).collect();
+                journal::is_compacted(id, &drained, &rows[0])?;
+                self.before.entry(*id).or_default().add(drained, &rows[0]);
             }
             let Some((first, rest)) = rows.split_first() else {
                 self.runs.remove(id);
@@ -150,7 +216,8 @@ impl View {
             };
             let mut run = Run::begin(first).map_err(|bad| format!("journal: {id}: {bad:?}"))?;
             rest.iter().for_each(|row| run.apply_row(row));
-            self.runs.insert(*id, Told { rows: rows.clone(), run });
+            let before = self.before.get(id).cloned().unwrap_or_default();
+            self.runs.insert(*id, Told { rows: rows.clone(), run, before });
         }
         Ok(())
     }
@@ -200,6 +267,7 @@ pub(crate) fn check(view: &View, witness: &Witness) -> Result<(), Violation> {
     joins::check(view)?;
     wakes::check(view)?;
     isolation::check(view)?;
-    order::check(view)?;
+    order::check(view, &truth)?;
+    endings::check(view)?;
     uniqueness::check(view)
 }

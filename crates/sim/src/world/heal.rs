@@ -64,7 +64,8 @@ impl World {
                     Status::InDoubt => self.ask(Question::Resolve { run, again: round % 2 == 0 }),
                     Status::DeadLettered => self.ask(Question::Letter { run, requeue: round % 3 == 0 }),
                     Status::AwaitingSignal => {
-                        self.ask(Question::Signal { run, name: "paid", dedup: format!("healed-{number}") });
+                        let asked = self.questions();
+                        self.ask(Question::Signal { run, name: "paid", dedup: format!("healed-{number}"), asked });
                     }
                     _ => {}
                 }
