@@ -294,8 +294,6 @@ impl Harness<'_> {
             "shards": self.options.shards,
             "seed": self.options.seed,
             "node_lease_ms": NODE_LEASE_MS,
-            "unsafe_once_started": self.ledger.calls.len(),
-            "unsafe_once_twice": self.ledger.called_twice(),
             "takeover_p50_ms": takeover_p50_ms,
             "takeovers": takeovers.len(),
             "faults": self.faults,

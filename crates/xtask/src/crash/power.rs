@@ -142,29 +142,15 @@ impl Harness<'_> {
     }
 
     fn report(&self, asked: u64) -> Result<()> {
-        let ledger = &self.ledger;
-        for problem in ledger.problems.iter().take(20) {
-            eprintln!("problem: {problem}");
-        }
-        println!(
-            "{}",
-            json!({
-                "cuts": self.cuts,
-                "skipped": asked - self.cuts,
-                "durability": self.options.durability,
-                "kills": self.kills,
-                "unsettled": self.unsettled,
-                "acknowledged": ledger.acknowledged(),
-                "lost": ledger.lost,
-                "terminal_twice": ledger.terminal_twice,
-                "rebuild_mismatches": ledger.rebuild_mismatches,
-                "unfinished": ledger.unfinished,
-            })
-        );
-        let wrong = ledger.lost + ledger.terminal_twice + ledger.rebuild_mismatches + ledger.unfinished;
-        if wrong > 0 || self.cuts < asked {
-            bail!("{wrong} things are not as they were promised");
-        }
+        let particular = json!({
+            "cuts": self.cuts,
+            "skipped": asked - self.cuts,
+            "durability": self.options.durability,
+            "kills": self.kills,
+            "unsettled": self.unsettled,
+        });
+        super::report::tell(&self.ledger, particular)?;
+        anyhow::ensure!(self.cuts == asked, "{} of {asked} cuts were made", self.cuts);
         Ok(())
     }
 }

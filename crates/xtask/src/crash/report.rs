@@ -43,6 +43,8 @@ pub(crate) fn tell(ledger: &Ledger, particular: Value) -> Result<()> {
         "lease_overlaps": ledger.lease_overlaps,
         "rebuild_mismatches": ledger.rebuild_mismatches,
         "unfinished": ledger.unfinished,
+        "unsafe_once_started": ledger.calls.len(),
+        "unsafe_once_twice": ledger.called_twice(),
     });
     if let (Some(told), Value::Object(particular)) = (told.as_object_mut(), particular) {
         told.extend(particular);

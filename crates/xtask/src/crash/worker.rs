@@ -173,7 +173,7 @@ impl Notes {
 
 /// One run by chance, from its start to its end.
 async fn load(client: &Client, notes: &Notes, chance: &mut fastrand::Rng) -> Result<()> {
-    let kind = chance.u8(0..10);
+    let kind = chance.u8(0..=ONCE);
     load_kind(client, notes, chance, kind).await
 }
 
