@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use abide::{Client, ClientError, OnConflict, Payload, Refusal, RequestId, RunId, Standing, Status};
+use abide::{
+    Client, ClientError, ManualKind, OnConflict, Payload, Refusal, RequestId, RunId, Standing, Status, hours, minutes,
+};
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::start::StartAnswer;
@@ -16,6 +18,17 @@ use abide_runtime::Engine;
 
 use crate::parcels;
 use crate::truth::{Acknowledged, Witness};
+
+/// When a run may begin, and by when it has to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pace {
+    /// At once, and whenever.
+    Any,
+    /// After some minutes.
+    Later,
+    /// Within some hours.
+    Soon,
+}
 
 /// What a client asks for.
 #[derive(Clone, Debug)]
@@ -29,15 +42,18 @@ pub(crate) enum Question {
         reuse: bool,
         tenant: &'static str,
         few: bool,
+        pace: Pace,
     },
     /// A signal, first sent when so many questions had been asked.
     Signal { run: RunId, name: &'static str, dedup: String, asked: u64 },
-    /// An end from outside.
-    Cancel { run: RunId },
+    /// An end from outside, of its children as well perhaps.
+    Cancel { run: RunId, all: bool },
     /// An update, and its answer.
     Update { run: RunId, dedup: String, input: u64 },
     /// A decision about whatever the run asks.
     Decide { run: RunId, approve: bool },
+    /// A task is taken, or given back.
+    Assign { run: RunId, take: bool },
     /// What became of an effect that is in doubt.
     Resolve { run: RunId, again: bool },
     /// A dead letter goes back, or is given up.
@@ -61,6 +77,7 @@ impl Question {
             Self::Cancel { .. } => "cancel",
             Self::Update { .. } => "update",
             Self::Decide { .. } => "decide",
+            Self::Assign { .. } => "assign",
             Self::Resolve { .. } => "resolve",
             Self::Letter { .. } => "letter",
             Self::Purge { .. } => "purge",
@@ -180,7 +197,7 @@ async fn forge(run: RunId, claim: u32, engine: &Engine) -> Told {
 
 /// Starts a run of what no node has the code of, as the server does it.
 async fn start_elsewhere(question: Question, engine: &Engine) -> Told {
-    let Question::Start { request, workflow, input, key, reuse, tenant, few } = question else { return Told::Done };
+    let Question::Start { request, workflow, input, key, reuse, tenant, few, .. } = question else { return Told::Done };
     let mut spec = StartSpec::new(workflow, parcels::number(input));
     spec.namespace = tenant.into();
     spec.deliveries_max = few.then_some(2);
@@ -205,8 +222,13 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
             client.run(run).signal(name, &1u64).dedup(&dedup).await?;
             Ok(Told::So(Acknowledged::Signalled { run, dedup, asked }))
         }
-        Question::Cancel { run } => {
-            client.run(run).cancel("enough").await?;
+        Question::Cancel { run, all } => {
+            let cancelled = client.run(run);
+            if all {
+                cancelled.cancel_all("enough").await?
+            } else {
+                cancelled.cancel("enough").await?
+            }
             Ok(Told::So(Acknowledged::Cancelled { run }))
         }
         Question::Update { run, dedup, input } => {
@@ -216,10 +238,24 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
         Question::Decide { run, approve } => {
             let run = client.run(run);
             let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
-            let decide = if approve { run.approve(asked.id, "ada") } else { run.reject(asked.id, "ada") };
+            let (choice, decide) = match asked.manual.asked.kind {
+                ManualKind::Pause => (Choice::Resume, run.resume(asked.id, "ada")),
+                ManualKind::Task => (Choice::Complete, run.complete_task(asked.id, "ada", &0u64)),
+                ManualKind::Approval if approve => (Choice::Approve, run.approve(asked.id, "ada")),
+                ManualKind::Approval => (Choice::Reject, run.reject(asked.id, "ada")),
+            };
             decide.await?;
-            let choice = if approve { Choice::Approve } else { Choice::Reject };
             Ok(Told::So(Acknowledged::Decided { run: run.id(), op: asked.id.op, choice }))
+        }
+        Question::Assign { run, take } => {
+            let run = client.run(run);
+            let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
+            if take {
+                run.claim_task(asked.id, "ada").await?
+            } else {
+                run.release_task(asked.id, "ada").await?
+            };
+            Ok(Told::Done)
         }
         Question::Resolve { run, again } => {
             let run = client.run(run);
@@ -263,11 +299,18 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
 
 /// Starts a run.
 async fn start(question: Question, client: &Client) -> Result<Told, ClientError> {
-    let Question::Start { request, workflow, input, key, reuse, tenant, few } = question else { return Ok(Told::Done) };
+    let Question::Start { request, workflow, input, key, reuse, tenant, few, pace } = question else {
+        return Ok(Told::Done);
+    };
     let mut start = client.start(workflow, &input).request(request).namespace(tenant).priority((input % 3) as i32);
     if few {
         start = start.deliveries_max(2).concurrency("few", 2);
     }
+    start = match pace {
+        Pace::Any => start,
+        Pace::Later => start.delay(minutes(5)),
+        Pace::Soon => start.deadline(hours(6)),
+    };
     if let Some(key) = &key {
         let conflict = if reuse { OnConflict::Reuse } else { OnConflict::Reject };
         start = start.key(key).on_conflict(conflict);

@@ -61,6 +61,7 @@ pub const VERBS: &[(bool, bool, &str)] = &[
     (true, true, "cancel"),
     (true, true, "update"),
     (true, true, "decide"),
+    (true, true, "assign"),
     (true, true, "resolve"),
     (true, true, "letter"),
     (true, true, "purge"),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use abide::{Client, Clock};
-use abide_runtime::{Config, Crank, Entropy, Letter, OpenError, Sharing, Turned};
+use abide_runtime::{Config, Crank, Entropy, Letter, OpenError, Pool, Sharing, Turned};
 use abide_store::Member;
 use abide_store::memory::MemoryStore;
 
@@ -83,6 +83,7 @@ impl Node {
         config.clock = Clock::Manual(self.clock.clone());
         config.entropy = Entropy::seeded(seed ^ u64::from(life) << 32);
         config.lease = Duration::from_millis(LEASE_MS as u64);
+        config.pools = vec![Pool { queue: "default".into(), concurrency: witness.profile().pool }];
         config.flush_runs = witness.profile().flush_runs;
         config.sharing = Sharing {
             lease: Duration::from_millis(NODE_LEASE_MS as u64),

@@ -54,6 +54,8 @@ pub(crate) struct Profile {
     pub(crate) worker: u64,
     /// Runs that change before their index rows are written.
     pub(crate) flush_runs: usize,
+    /// Attempts that a node executes at once.
+    pub(crate) pool: usize,
 }
 
 impl Profile {
@@ -94,6 +96,7 @@ impl Profile {
             slow,
             worker,
             flush_runs: 1 + dice.below(12) as usize,
+            pool: if dice.chance(400) { 1 + dice.below(8) as usize } else { 256 },
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Rare things: what a suite of seeds must have met, or it has proved too little.
 
-use abide::{Fact, Status, Timestamp, WakeReason};
-use abide_kernel::{After, Outcome, Phase};
+use abide::{Fact, Run, Status, Timestamp, WakeReason};
+use abide_kernel::{After, OpEnd, Outcome, Phase};
 use abide_store::memory::{Struck, WriteFault};
 
 use crate::checkers::{Told, View};
@@ -14,6 +14,7 @@ pub const SOMETIMES: &[&str] = &[
     "asked_with_a_report",
     "attempt_at_a_desk",
     "attempt_of_another_nodes_desk",
+    "began_anew",
     "cancel_while_claimed",
     "claim_lost",
     "claim_given_back",
@@ -21,6 +22,7 @@ pub const SOMETIMES: &[&str] = &[
     "dead_letter",
     "doubt_resolved",
     "doubted_effect_refused",
+    "ended_by_its_deadline",
     "forged_completion_refused",
     "join_by_quorum",
     "key_taken",
@@ -38,12 +40,14 @@ pub const SOMETIMES: &[&str] = &[
     "signal_before_wait",
     "stale_write_refused",
     "start_reused",
+    "task_taken",
     "timer_fired_in_recovery",
     "timer_late",
     "torn_group_recovered",
     "unknown_recovered_as_lost",
     "unknown_recovered_as_written",
     "update_answered",
+    "wait_withdrawn",
 ];
 
 /// How late a timer is that was not there in time.
@@ -52,13 +56,11 @@ const LATE_MS: u64 = 60_000;
 /// Notes what the journals tell of rare things.
 pub(crate) fn note(view: &View, witness: &Witness) {
     for told in view.runs.values() {
-        for row in &told.rows {
-            for fact in &row.facts {
-                if let Some(what) = rare(told, fact) {
-                    witness.saw(what);
-                }
-            }
-        }
+        let noted = told.follow(|run, _, fact| {
+            rare(run, told, fact).into_iter().for_each(|what| witness.saw(what));
+            Ok(())
+        });
+        debug_assert!(noted.is_ok(), "whoever only looks finds nothing wrong");
         if told.run.status() == Status::Failed && told.run.cursors.iter().any(|cursor| cursor.retries >= 3) {
             witness.saw("retries_exhausted");
         }
@@ -79,15 +81,31 @@ pub(crate) fn note_recoveries(struck: &Struck, witness: &Witness) {
     }
 }
 
-fn rare(told: &Told, fact: &Fact) -> Option<&'static str> {
+/// What a fact tells of, as the run was before it.
+fn rare(run: &Run, told: &Told, fact: &Fact) -> Option<&'static str> {
+    let claimed = || run.cursors.iter().any(|cursor| matches!(cursor.phase, Phase::Claimed(_)));
     match fact {
         Fact::Expired(_) => Some("claim_lost"),
         Fact::Returned(_) => Some("claim_given_back"),
         Fact::DeadLettered(_) => Some("dead_letter"),
         Fact::Anomaly(_) => Some("completion_refused"),
         Fact::Progressed(_) => Some("progress_kept"),
-        Fact::Cancelling(_) => Some("cancel_while_claimed"),
-        Fact::Applied(applied) if applied.then == After::Arrived => Some("signal_before_wait"),
+        Fact::Cancelling(_) if claimed() => Some("cancel_while_claimed"),
+        Fact::Ended(ended) if ended.status == Status::Cancelled && claimed() => Some("cancel_while_claimed"),
+        Fact::Ended(ended) if ended.error.as_ref().is_some_and(|error| *error.code == *"run_deadline") => {
+            Some("ended_by_its_deadline")
+        }
+        Fact::Applied(applied) if applied.then == After::Continue => Some("began_anew"),
+        Fact::Applied(applied) if applied.then == After::Arrived => {
+            match &run.cursors[usize::from(applied.cursor)].phase {
+                Phase::Completed { outcome, .. } => {
+                    matches!(&**outcome, Outcome::Await { .. }).then_some("signal_before_wait")
+                }
+                _ => None,
+            }
+        }
+        Fact::Assigned(_) => Some("task_taken"),
+        Fact::Resulted(resulted) if resulted.end == OpEnd::Withdrawn => Some("wait_withdrawn"),
         Fact::Woken(woken) if woken.by == WakeReason::Children => told
             .rows
             .iter()
@@ -114,7 +132,7 @@ fn late_timers(view: &View, told: &Told, witness: &Witness) {
                 && view.written_at(told.run.id, head.next()).is_some_and(|at| until <= at)
         })
     };
-    let Ok(mut run) = abide::Run::begin(&told.rows[0]) else { return };
+    let Ok(mut run) = Run::begin(&told.rows[0]) else { return };
     for row in &told.rows[1..] {
         for fact in &row.facts {
             if let Fact::Woken(woken) = fact

@@ -164,5 +164,31 @@ async fn travel(ctx: FnCtx, n: u64, witness: Witness) -> Result<u64, Failure> {
         ];
         ctx.all(both).await?;
     }
+    wait_for_somebody(&ctx, n).await?;
+    if n & AGAIN != 0 {
+        return ctx.continue_as_new(&(n - AGAIN));
+    }
     Ok(n)
+}
+
+/// The bit of a trip's input that has it begin anew without that bit.
+pub(crate) const AGAIN: u64 = 4096;
+
+/// Waits of which one ends without being served, and waits for people.
+async fn wait_for_somebody(ctx: &FnCtx, n: u64) -> Result<(), Failure> {
+    if n & 512 != 0 {
+        let (sleeps, hears) = (ctx.scope("sleeps"), ctx.scope("hears again"));
+        let first: [Boxed<'_, Result<(), Failure>>; 2] = [
+            Box::pin(async move { sleeps.sleep(minutes(20)).await }),
+            Box::pin(async move { hears.signal::<u64>("go").await.map(|_| ()) }),
+        ];
+        ctx.race(first).await.1?;
+    }
+    if n & 1024 != 0 {
+        ctx.task::<u64>("sort", &n).await?;
+    }
+    if n & 2048 != 0 {
+        ctx.pause("halt").await?;
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use abide_runtime::{Letter, Turned};
 use abide_store::memory::{MemoryStore, WriteFault};
 
 use crate::Violation;
-use crate::asking::{Asked, Question, Told};
+use crate::asking::{Asked, Pace, Question, Told};
 use crate::checkers::{self, View};
 use crate::dice::Dice;
 use crate::net::{Drawn, Net};
@@ -21,6 +21,7 @@ use crate::profile::Profile;
 use crate::story::Story;
 use crate::truth::{Acknowledged, Witness};
 use crate::workers::{Around, Worker};
+use crate::workflows::AGAIN;
 
 /// Events between two looks at everything.
 const AUDIT_EVERY: u64 = 64;
@@ -427,13 +428,13 @@ impl World {
     fn question(&mut self) -> Question {
         let number = self.questions;
         let Some(run) = self.dice.pick(&self.runs).copied() else { return self.start() };
-        match self.dice.weighted(&[30, 22, 4, 8, 10, 8, 6, 4, 4, 10, 4]) {
+        match self.dice.weighted(&[30, 22, 4, 8, 10, 8, 6, 4, 4, 10, 4, 4]) {
             0 => self.start(),
             1 => {
                 let name = if self.dice.chance(500) { "paid" } else { "go" };
                 Question::Signal { run, name, dedup: format!("signal-{number}"), asked: number }
             }
-            2 => Question::Cancel { run },
+            2 => Question::Cancel { run, all: self.dice.chance(300) },
             3 => Question::Update { run, dedup: format!("update-{number}"), input: number },
             4 => Question::Decide { run, approve: self.dice.chance(800) },
             5 => Question::Resolve { run, again: self.dice.chance(400) },
@@ -441,6 +442,7 @@ impl World {
             7 => Question::Purge { run },
             8 => Question::Compact { run },
             9 => Question::Forge { run, claim: 1 + self.dice.below(4) as u32 },
+            10 => Question::Assign { run, take: self.dice.chance(600) },
             _ => Question::Result { run },
         }
     }
@@ -449,12 +451,13 @@ impl World {
         let workflow = ["trip", "order", "parcel"][self.dice.weighted(&[55, 30, 15])];
         let key = self.dice.chance(400).then(|| format!("key-{}", self.dice.below(5)));
         // The same key with another input is refused, whether or not the run is to be reused.
-        let input = if key.is_some() { self.dice.below(2) } else { self.dice.below(512) };
+        let input = if key.is_some() { self.dice.below(2) } else { self.dice.below(2 * AGAIN) };
         let tenant = if self.dice.chance(300) { "acme" } else { "default" };
         let (reuse, few) = (self.dice.chance(500), self.dice.chance(300));
         let drawn = u128::from(self.dice.number()) << 64 | u128::from(self.dice.number());
         let request = RequestId::new(Timestamp(self.now()), drawn);
-        Question::Start { request, workflow, input, key, reuse, tenant, few }
+        let pace = [Pace::Any, Pace::Later, Pace::Soon][self.dice.weighted(&[75, 15, 10])];
+        Question::Start { request, workflow, input, key, reuse, tenant, few, pace }
     }
 
     /// Whoever was answered hears it, unless the answer is lost.

@@ -1,7 +1,7 @@
 //! What was acknowledged is there, and stays.
 
 use abide::{Fact, Status};
-use abide_kernel::{Reply, Resolution, UpdateState};
+use abide_kernel::{OpId, Reply, Resolution, UpdateState};
 
 use super::{Told, View};
 use crate::Violation;
@@ -62,8 +62,7 @@ fn says(told: &Told, what: &Acknowledged) -> bool {
         }
         Acknowledged::Resolved { key, again, .. } => has(&|fact| match fact {
             Fact::Resolved(resolved) => {
-                let known = run.ops.get(resolved.op as usize - 1).map(|op| &*op.key);
-                known == Some(key) && (resolved.how == Resolution::Retry) == *again
+                (resolved.how == Resolution::Retry) == *again && has(&|fact| begins(fact, resolved.op, key))
             }
             _ => false,
         }),
@@ -77,4 +76,9 @@ fn ends(fact: &Fact, claim: u32) -> bool {
         Fact::Failed(failed) => failed.claim == claim,
         _ => false,
     }
+}
+
+/// Whether a fact begins an entry of the ledger under this key.
+fn begins(fact: &Fact, op: OpId, key: &str) -> bool {
+    matches!(fact, Fact::Intended(intended) if intended.op == op && *intended.key == *key)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use abide::Fact;
-use abide_kernel::{Claimant, OpEnd, OpId, Seq};
+use abide_kernel::{After, Claimant, OpEnd, OpId, Seq};
 
 use super::{Told, View};
 use crate::Violation;
@@ -26,7 +26,7 @@ pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
         let Some(claimed) = claimed(told, call) else {
             return Err(format!("calls: {} called something for {} without a durable claim", call.by, call.run));
         };
-        if let Some(effect) = call.effect.filter(|effect| has_ended_well(told, effect, claimed)) {
+        if let Some(effect) = call.effect.filter(|effect| has_ended_well(told, effect, claimed, call)) {
             return Err(format!("calls: {} called {effect} of {}, whose result it was given", call.by, call.run));
         }
     }
@@ -46,18 +46,22 @@ fn claimed(told: &Told, call: &Called) -> Option<Seq> {
     })
 }
 
-/// Whether the result of an effect was recorded up to a row, and stands.
-fn has_ended_well(told: &Told, effect: &str, upto: Seq) -> bool {
+/// Whether the result of an effect was recorded up to a row, and stood when it was called.
+fn has_ended_well(told: &Told, effect: &str, upto: Seq, call: &Called) -> bool {
     let mut ops: BTreeMap<OpId, bool> = BTreeMap::new();
-    for fact in told.all_rows().take_while(|row| row.seq <= upto).flat_map(|row| &row.facts) {
-        match fact {
-            Fact::Intended(intended) if *intended.key == *effect => drop(ops.entry(intended.op).or_default()),
-            Fact::Resulted(resulted) => {
-                if let Some(ended) = ops.get_mut(&resulted.op) {
-                    *ended = matches!(resulted.end, OpEnd::Value(_));
+    for row in told.all_rows().take_while(|row| row.seq <= call.head) {
+        for fact in &row.facts {
+            match fact {
+                Fact::Intended(intended) if *intended.key == *effect => drop(ops.entry(intended.op).or_default()),
+                Fact::Resulted(resulted) if row.seq <= upto => {
+                    if let Some(ended) = ops.get_mut(&resulted.op) {
+                        *ended = matches!(resulted.end, OpEnd::Value(_));
+                    }
                 }
+                // It begins anew, and does everything once more.
+                Fact::Applied(applied) if applied.then == After::Continue => ops.clear(),
+                _ => {}
             }
-            _ => {}
         }
     }
     ops.values().any(|ended| *ended)

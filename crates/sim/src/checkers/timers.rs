@@ -42,6 +42,9 @@ fn early(run: &Run, row: &Row, fact: &Fact) -> Option<String> {
                 _ => None,
             }
         }
+        Fact::Ended(ended) if ended.error.as_ref().is_some_and(|error| *error.code == *"run_deadline") => {
+            before(run.started.spec.deadline, "the run ends")
+        }
         // By nobody: by the deadline.
         Fact::Decided(decided) if decided.actor.is_none() => before(run.op(decided.op)?.due(), "a decision"),
         _ => None,
