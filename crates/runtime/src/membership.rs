@@ -284,6 +284,19 @@ impl Shared {
         }
     }
 
+    /// The ownership under which a shard is served here.
+    pub(crate) fn epoch_here(&self, id: ShardId) -> Option<ShardEpoch> {
+        self.core.lock().at(id).map(|shard| shard.epoch())
+    }
+
+    /// The ownership under which a shard is served, here or elsewhere, as far as is known.
+    pub(crate) fn epoch_known(&self, id: ShardId) -> Option<ShardEpoch> {
+        let core = self.core.lock();
+        let here = core.shards[usize::from(id.0)].as_ref().map(Shard::epoch);
+        let there = || core.ring.as_ref()?.view.shards.get(usize::from(id.0)).map(|owned| owned.epoch);
+        here.or_else(there)
+    }
+
     /// Commands that wait for another node go where they belong now.
     pub(crate) fn reroute(&self) {
         let mut replies = Vec::new();

@@ -356,16 +356,31 @@ impl AttemptLink {
         }
     }
 
-    /// Where a transaction of the user's own belongs that is known by `key`; nowhere when the run's shard is not served
-    /// here any more, or nothing is to come of the attempt.
-    #[must_use]
-    pub fn place(&self, key: &str) -> Option<Place> {
-        let Way::Engine(shared) = &self.way else { return None };
+    /// Where a transaction of the user's own belongs that is known by `key`. When the run's shard is not served here any
+    /// more, whoever serves it is asked whether the claim still stands, and that owner's fence is the transaction's; while
+    /// nobody serves it, this waits. Nowhere when the claim has ended, or the engine is in another process.
+    pub async fn place(&self, key: &str) -> Option<Place> {
+        let shared = match &self.way {
+            Way::Engine(shared) => shared,
+            Way::Carried(_) => return None,
+            Way::Nowhere { .. } => return std::future::pending().await,
+        };
         let run = self.claim.run;
-        let mut core = shared.core.lock();
-        let shard = core.map.home(run.slot());
-        let epoch = core.at(shard)?.epoch();
-        Some(Place { run, key: key.to_owned(), shard, epoch })
+        let shard = shared.core.lock().map.home(run.slot());
+        let at = |epoch| Some(Place { run, key: key.to_owned(), shard, epoch });
+        if let Some(epoch) = shared.epoch_here(shard) {
+            return at(epoch);
+        }
+        loop {
+            match self.ask(Command::Heartbeat { claim: self.claim, token: self.token }).await {
+                Ok(Answer::Extended { .. }) => return shared.epoch_known(shard).and_then(at),
+                Ok(Answer::Refused(Refusal::Unknown)) => {}
+                _ => {
+                    self.revoke();
+                    return None;
+                }
+            }
+        }
     }
 
     /// Where such transactions go, where they have connections of their own: known to whoever knows the store.

@@ -273,7 +273,7 @@ impl Running {
             },
             Driven::SetAside(error) => Verdict::SetAside { error },
             Driven::Lost => Verdict::Abandoned { give_back: false },
-            Driven::Unknown => Verdict::Abandoned { give_back: true },
+            Driven::GivenBack => Verdict::Abandoned { give_back: true },
             Driven::Panicked(text, entries) => not_undone(StepError::of(panicked(&text)), entries),
         }
     }
@@ -309,7 +309,7 @@ fn verdict(
         Driven::Suspended { seen, entries } => outcome(Outcome::Suspend { seen }, entries),
         Driven::SetAside(error) => Verdict::SetAside { error },
         Driven::Lost => Verdict::Abandoned { give_back: false },
-        Driven::Unknown => Verdict::Abandoned { give_back: true },
+        Driven::GivenBack => Verdict::Abandoned { give_back: true },
         Driven::Panicked(text, entries) => {
             Verdict::Failed { error: panicked(&text), retry, entries, reopen: ledger.curable() }
         }

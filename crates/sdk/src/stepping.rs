@@ -82,7 +82,7 @@ impl<T> Future for Stepping<T> {
                 entries,
             }),
             Driven::Lost => Stepped::Ended(Verdict::Abandoned { give_back: false }),
-            Driven::Unknown => Stepped::Ended(Verdict::Abandoned { give_back: true }),
+            Driven::GivenBack => Stepped::Ended(Verdict::Abandoned { give_back: true }),
             Driven::Panicked(text, entries) => {
                 let error = ErrorInfo::retryable("panic", &text);
                 Stepped::Ended(Verdict::Failed { error, retry: None, entries, reopen: curable })

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use abide_runtime::AttemptLink;
 use abide_store::sqlite::rusqlite::Connection;
-use abide_store::transaction::Transacted;
+use abide_store::transaction::{Place, Transacted};
+use abide_store::{Fault, FaultKind};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -68,9 +69,9 @@ macro_rules! transactions {
                 E: Into<StepError> + 'a,
             {
                 let ((ledger, scope, base), place) = (self.stand(), Location::caller());
-                let link = ledger.link.clone();
+                let own = ledger.clone();
                 let call = move |call: Call| -> Boxed<'a, Result<T, StepError>> {
-                    Box::pin(async move { shared(&link, &call, work).await })
+                    Box::pin(async move { shared::shared(&own, &call, work).await })
                 };
                 Effect::new(ledger, (scope, name), base, place, call)
             }
@@ -114,9 +115,9 @@ macro_rules! transactions {
                 E: Into<StepError> + 'static,
             {
                 let ((ledger, scope, base), place) = (self.stand(), Location::caller());
-                let link = ledger.link.clone();
+                let own = ledger.clone();
                 let call = move |call: Call| -> Boxed<'a, Result<T, StepError>> {
-                    Box::pin(async move { embedded(&link, &call, work).await })
+                    Box::pin(async move { embedded(&own, &call, work).await })
                 };
                 Effect::new(ledger, (scope, name), base, place, call)
             }
@@ -127,45 +128,18 @@ macro_rules! transactions {
 transactions!(Ctx, InStep);
 transactions!(FnCtx, InFunction);
 
-/// Carries out a transaction on a connection of its own.
-#[cfg(feature = "postgres")]
-async fn shared<F, R, T, E>(link: &AttemptLink, call: &Call, work: F) -> Result<T, StepError>
-where
-    F: FnOnce(abide_store::postgres::Transaction) -> R,
-    R: Future<Output = Result<T, E>>,
-    T: Serialize + DeserializeOwned,
-    E: Into<StepError>,
-{
-    use abide_store::postgres::{Ended, Transactions};
-
-    let pool = link.pool().and_then(|pool| pool.downcast::<Transactions>().ok());
-    let Some(pool) = pool else {
-        let message = "a transaction like this needs an engine on postgres://; on sqlite: use sqlite_transaction";
-        return Err(StepError::new(message).code("unsupported").terminal());
-    };
-    let Some(place) = link.place(call.key()) else { return Err(stale()) };
-    let recorded = async |tx| text(&work(tx).await.map_err(Into::into)?);
-    let wanted = || !link.is_cancelled();
-    let ended = pool.run(&place, abide_runtime::points::reach, wanted, recorded).await;
-    abide_runtime::points::reach("transaction-returned");
-    match ended.map_err(refused)? {
-        Ended::Failed(error) => Err(error),
-        Ended::As(transacted) => outcome(transacted, None),
-    }
-}
-
 /// Carries out a transaction on the connection that writes.
-async fn embedded<F, T, E>(link: &AttemptLink, call: &Call, work: F) -> Result<T, StepError>
+async fn embedded<F, T, E>(ledger: &Ledger, call: &Call, work: F) -> Result<T, StepError>
 where
     F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
     T: Serialize + DeserializeOwned,
     E: Into<StepError>,
 {
+    let link = &ledger.link;
     if link.pool().is_some() {
-        let message = "a transaction like this needs an engine on sqlite:; on postgres:// use transaction";
-        return Err(StepError::new(message).code("unsupported").terminal());
+        return Err(unsupported("a transaction like this needs an engine on sqlite:; on postgres:// use transaction"));
     }
-    let Some(place) = link.place(call.key()) else { return Err(stale()) };
+    let Some(place) = place(link, call).await? else { return Err(over()) };
     let failed: Arc<Mutex<Option<StepError>>> = Arc::default();
     let (failing, mut work, going) = (failed.clone(), Some(work), link.clone());
     let once = move |connection: &dyn Any| {
@@ -179,14 +153,30 @@ where
     };
     let transacted = link.transact(place, SHORT, once).await;
     abide_runtime::points::reach("transaction-returned");
-    outcome(transacted.map_err(refused)?, failed.lock().take())
+    match transacted {
+        // Whether it was done is found by the next attempt.
+        Err(fault) if fault.kind == FaultKind::Unknown => ledger.give_back().await,
+        Err(fault) => Err(refused(fault)),
+        Ok(Transacted::Stale) if !link.is_cancelled() => ledger.give_back().await,
+        Ok(transacted) => outcome(transacted, failed.lock().take()),
+    }
+}
+
+/// Where the transaction belongs; nowhere when the claim has ended.
+async fn place(link: &AttemptLink, call: &Call) -> Result<Option<Place>, StepError> {
+    match link.place(call.key()).await {
+        None if !link.is_cancelled() => {
+            Err(unsupported("a transaction needs an engine in this process, on the database"))
+        }
+        place => Ok(place),
+    }
 }
 
 fn outcome<T: DeserializeOwned>(transacted: Transacted, failed: Option<StepError>) -> Result<T, StepError> {
     match transacted {
         Transacted::Outcome(text) => read(&text),
         Transacted::Undone => Err(failed.unwrap_or_else(|| StepError::new("the transaction was undone"))),
-        Transacted::Stale => Err(stale()),
+        Transacted::Stale => Err(over()),
         Transacted::Late => {
             let message =
                 format!("the transaction took longer than {SHORT:?} on the connection that writes; it was undone");
@@ -217,10 +207,131 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, StepError> {
     })
 }
 
-fn stale() -> StepError {
-    StepError::new("another node serves this run now: nothing was done").code("stale")
+/// The claim has ended, so that this is recorded nowhere.
+fn over() -> StepError {
+    StepError::new("the claim of this attempt has ended: nothing was done").code("stale")
 }
 
-fn refused(fault: abide_store::Fault) -> StepError {
+fn unsupported(message: &str) -> StepError {
+    StepError::new(message).code("unsupported").terminal()
+}
+
+fn refused(fault: Fault) -> StepError {
     StepError::new(fault).code("store")
+}
+
+/// Transactions on connections of their own.
+#[cfg(feature = "postgres")]
+mod shared {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use abide_store::postgres::tokio_postgres::Error;
+    use abide_store::postgres::tokio_postgres::error::{Severity, SqlState};
+    use abide_store::postgres::{Ended, Transaction, Transactions};
+
+    use super::*;
+
+    /// How long a database that cannot be reached is left alone, at first and at most.
+    const PAUSE: Duration = Duration::from_millis(200);
+    const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+    tokio::task_local! {
+        /// Whether the outcome was written, so that only the commit was left.
+        static WRITTEN: AtomicBool;
+    }
+
+    fn reach(point: &str) {
+        if point == "transaction-written" {
+            let _ = WRITTEN.try_with(|written| written.store(true, Ordering::Relaxed));
+        }
+        abide_runtime::points::reach(point);
+    }
+
+    /// What came of one try.
+    enum Tried {
+        Ended(Result<Ended<StepError>, Fault>),
+        /// The connection could not be had, or broke: nothing was done.
+        Lost(String),
+    }
+
+    /// Carries out a transaction. Only what the work did or the database refused is an outcome. Where the connection or
+    /// the ownership was lost, nothing was done and nothing is recorded: it is tried again here, or by the next attempt
+    /// when the work has begun, because that can be called once.
+    pub(super) async fn shared<F, R, T, E>(ledger: &Ledger, call: &Call, work: F) -> Result<T, StepError>
+    where
+        F: FnOnce(Transaction) -> R,
+        R: Future<Output = Result<T, E>>,
+        T: Serialize + DeserializeOwned,
+        E: Into<StepError>,
+    {
+        let link = &ledger.link;
+        let pool = link.pool().and_then(|pool| pool.downcast::<Transactions>().ok());
+        let Some(pool) = pool else {
+            let message = "a transaction like this needs an engine on postgres://; on sqlite: use sqlite_transaction";
+            return Err(unsupported(message));
+        };
+        let (mut work, mut pause) = (Some(work), PAUSE);
+        loop {
+            let Some(place) = place(link, call).await? else { return Err(over()) };
+            let tried = attempt(&pool, &place, link, &mut work).await;
+            abide_runtime::points::reach("transaction-returned");
+            match tried {
+                _ if link.is_cancelled() => return Err(over()),
+                Tried::Ended(Ok(Ended::Failed(error))) => return Err(error),
+                Tried::Ended(Ok(Ended::As(Transacted::Stale))) => return ledger.give_back().await,
+                Tried::Ended(Ok(Ended::As(transacted))) => return outcome(transacted, None),
+                Tried::Ended(Err(fault)) => return Err(refused(fault)),
+                Tried::Lost(why) => {
+                    tracing::warn!(run = %place.run, key = place.key, why, "a transaction lost its connection; it is tried again");
+                    tokio::time::sleep(pause).await;
+                    if work.is_none() {
+                        return ledger.give_back().await;
+                    }
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    async fn attempt<F, R, T, E>(pool: &Transactions, place: &Place, link: &AttemptLink, work: &mut Option<F>) -> Tried
+    where
+        F: FnOnce(Transaction) -> R,
+        R: Future<Output = Result<T, E>>,
+        T: Serialize + DeserializeOwned,
+        E: Into<StepError>,
+    {
+        let (begun, broke) = (AtomicBool::new(false), AtomicBool::new(false));
+        let recorded = async |tx: Transaction| {
+            begun.store(true, Ordering::Relaxed);
+            let work = work.take().expect("a transaction whose work has begun is not tried again");
+            let worked = work(tx.clone()).await.map_err(Into::into).and_then(|value| text(&value));
+            // The work may make what it likes of a connection that breaks under it; it is not its own failure.
+            broke.store(worked.is_err() && tx.batch_execute("").await.is_err(), Ordering::Relaxed);
+            worked
+        };
+        let tried = async {
+            let ended = pool.run(place, reach, || !link.is_cancelled(), recorded).await;
+            (ended, WRITTEN.with(|written| written.load(Ordering::Relaxed)))
+        };
+        match WRITTEN.scope(AtomicBool::new(false), tried).await {
+            (Ok(Ended::Failed(error)), _) if broke.load(Ordering::Relaxed) => Tried::Lost(error.to_string()),
+            (Err(fault), written) if is_lost(&fault, !begun.load(Ordering::Relaxed) || written) => {
+                Tried::Lost(fault.to_string())
+            }
+            (ended, _) => Tried::Ended(ended),
+        }
+    }
+
+    /// Whether a fault is the connection's: the server did not say no to what was asked. `silent` is what a fault that
+    /// nobody said means.
+    fn is_lost(fault: &Fault, silent: bool) -> bool {
+        let said = fault.source.as_deref().and_then(|source| source.downcast_ref::<Error>());
+        fault.may_retry()
+            && said.map_or(silent, |error| {
+                error.as_db_error().is_none_or(|said| {
+                    let severe = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+                    severe || *said.code() == SqlState::READ_ONLY_SQL_TRANSACTION
+                })
+            })
+    }
 }

@@ -144,6 +144,8 @@ mod shared {
     use super::*;
     use abide::Transaction;
     use abide_pg_testing::{FAST, Server};
+    use std::sync::Mutex;
+    use tokio::sync::Notify;
     use tokio_postgres::{Client, NoTls};
 
     async fn connect(server: &Server) -> Client {
@@ -216,6 +218,169 @@ mod shared {
         assert_eq!(code(result(&engine, "ended").await), "ended_inside");
         let kept: i64 = client.query_one("SELECT count(*) FROM abide.transaction_outcome", &[]).await.unwrap().get(0);
         assert_eq!(kept, 0);
+        engine.stop(PATIENCE).await;
+    }
+
+    /// Whatever ends it, what the test tells a function that waits inside of its code.
+    struct Gate {
+        inside: Notify,
+        go_on: Notify,
+    }
+
+    impl Gate {
+        fn new() -> Arc<Self> {
+            Arc::new(Self { inside: Notify::new(), go_on: Notify::new() })
+        }
+
+        async fn pass(&self) {
+            self.inside.notify_one();
+            self.go_on.notified().await;
+        }
+    }
+
+    /// A function without retries that writes once. The first time it waits before its transaction, the first time its
+    /// work is called it waits there, where there are gates.
+    fn pay(before: Option<Arc<Gate>>, during: Option<Arc<Gate>>) -> Function {
+        let (before, during) = (Arc::new(Mutex::new(before)), Arc::new(Mutex::new(during)));
+        Function::new("pay", move |ctx: FnCtx, ()| {
+            let (before, during) = (before.clone(), during.clone());
+            async move {
+                let wait = async move |_| {
+                    let gate = before.lock().unwrap().take();
+                    if let Some(gate) = gate {
+                        gate.pass().await;
+                    }
+                    Ok::<_, StepError>(())
+                };
+                ctx.effect("wait", wait).await?;
+                let work = async move |tx: Transaction| {
+                    let gate = during.lock().unwrap().take();
+                    if let Some(gate) = gate {
+                        gate.pass().await;
+                    }
+                    write(tx).await
+                };
+                ctx.transaction("write", work).await
+            }
+        })
+    }
+
+    async fn node(server: &Server, name: &str, pay: Function) -> Engine {
+        builder(server).node(name).register(pay).start().await.unwrap()
+    }
+
+    /// Has one node hand everything to another, and waits until that has it.
+    async fn move_all(client: &Client, from: &str, to: &str) {
+        client.execute("UPDATE abide.node SET draining = true WHERE node = $1", &[&from]).await.unwrap();
+        let sql = "SELECT count(*) FROM abide.shard s JOIN abide.node n ON n.process = s.owner WHERE n.node = $1";
+        let all = async {
+            while client.query_one(sql, &[&to]).await.unwrap().get::<_, i64>(0) < 2 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, all).await.unwrap();
+    }
+
+    async fn paid(engine: &Engine, run: abide::RunId) -> i64 {
+        let handle = engine.client().run(run);
+        tokio::time::timeout(PATIENCE, handle.result::<i64>()).await.unwrap().unwrap()
+    }
+
+    /// AB-7, SE-36: a step whose shard moved to another node goes on to its end, and its transaction takes place.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_transaction_takes_place_though_its_shard_is_elsewhere() {
+        let server = Server::start_with(FAST);
+        let client = connect(&server).await;
+        client.batch_execute("CREATE TABLE line (n bigint)").await.unwrap();
+        let gate = Gate::new();
+        let ada = node(&server, "ada", pay(Some(gate.clone()), None)).await;
+        let run = ada.client().start("pay", &()).await.unwrap().id();
+        gate.inside.notified().await;
+        let bob = node(&server, "bob", pay(None, None)).await;
+        move_all(&client, "ada", "bob").await;
+        gate.go_on.notify_one();
+        assert_eq!(paid(&bob, run).await, 1);
+        assert_eq!(lines(&client).await, 1);
+        let last = bob.client().run(run).show().await.unwrap().last_executed;
+        assert_eq!(last.map(|last| last.by.to_string()).as_deref(), Some("ada"), "it went on where it was");
+        ada.stop(PATIENCE).await;
+        bob.stop(PATIENCE).await;
+    }
+
+    /// AB-7: ownership that moves while the work is at it undoes the work. That is no failure of the function: another
+    /// attempt does it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_shard_that_moves_under_a_transaction_fails_nothing() {
+        let server = Server::start_with(FAST);
+        let client = connect(&server).await;
+        client.batch_execute("CREATE TABLE line (n bigint)").await.unwrap();
+        let gate = Gate::new();
+        let ada = node(&server, "ada", pay(None, Some(gate.clone()))).await;
+        let run = ada.client().start("pay", &()).await.unwrap().id();
+        gate.inside.notified().await;
+        let bob = node(&server, "bob", pay(None, None)).await;
+        move_all(&client, "ada", "bob").await;
+        gate.go_on.notify_one();
+        assert_eq!(paid(&bob, run).await, 1);
+        assert_eq!(lines(&client).await, 1);
+        ada.stop(PATIENCE).await;
+        bob.stop(PATIENCE).await;
+    }
+
+    /// AB-7: a connection that breaks under the work, whatever the work makes of it, or before the commit, or that cannot be
+    /// had at all, fails neither the function nor its step: what was done is undone, and done again.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_connection_that_breaks_fails_nothing() {
+        let server = Server::start_with(FAST);
+        let client = connect(&server).await;
+        let broken = "CREATE TABLE line (n bigint); CREATE TABLE broken (n bigint);
+            CREATE FUNCTION break() RETURNS trigger LANGUAGE plpgsql AS
+                $$BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END$$;
+            CREATE CONSTRAINT TRIGGER breaks AFTER INSERT ON broken DEFERRABLE INITIALLY DEFERRED
+                FOR EACH ROW EXECUTE FUNCTION break()";
+        client.batch_execute(broken).await.unwrap();
+        let mut engine = builder(&server);
+        let broken = "SELECT pg_terminate_backend(pg_backend_pid())";
+        for (name, sql, passes_over) in
+            [("said", broken, false), ("passed_over", broken, true), ("commit", "INSERT INTO broken VALUES (1)", false)]
+        {
+            let first = Arc::new(AtomicU32::new(0));
+            engine = engine.register(Function::new(name, move |ctx: FnCtx, ()| {
+                let first = first.clone();
+                async move {
+                    let work = async move |tx: Transaction| {
+                        let lines = write(tx.clone()).await?;
+                        if first.fetch_add(1, Ordering::SeqCst) == 0 {
+                            let done = tx.batch_execute(sql).await;
+                            done.or_else(|error| if passes_over { Ok(()) } else { Err(error) })?;
+                        }
+                        Ok::<_, StepError>(lines)
+                    };
+                    ctx.transaction("write", work).await
+                }
+            }));
+        }
+        let engine = engine.start().await.unwrap();
+        assert_eq!(result::<i64>(&engine, "said").await.unwrap(), 1);
+        assert_eq!(result::<i64>(&engine, "passed_over").await.unwrap(), 2);
+        assert_eq!(result::<i64>(&engine, "commit").await.unwrap(), 3);
+        assert_eq!(lines(&client).await, 3);
+        engine.stop(PATIENCE).await;
+    }
+
+    /// A statement that failed and was passed over leaves a transaction that can only be undone: that is the work's doing.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_failure_that_is_passed_over_is_said() {
+        let server = Server::start_with(FAST);
+        let engine = builder(&server).register(Function::new("pay", async |ctx: FnCtx, ()| {
+            let work = async |tx: Transaction| {
+                let _ = tx.batch_execute("SELECT nothing").await;
+                Ok::<u64, StepError>(1)
+            };
+            ctx.transaction("write", work).await
+        }));
+        let engine = engine.start().await.unwrap();
+        assert_eq!(code(result(&engine, "pay").await), "store");
         engine.stop(PATIENCE).await;
     }
 }

@@ -38,8 +38,9 @@ pub(crate) enum Driven<T> {
     SetAside(ErrorInfo),
     /// The claim ended without it.
     Lost,
-    /// Whether its last words were recorded is not known: the claim goes back.
-    Unknown,
+    /// Whether its last words were recorded is not known, or it cannot go on for a reason that is none of its own: the claim
+    /// goes back.
+    GivenBack,
     /// It panicked.
     Panicked(String, Vec<Entry>),
 }
@@ -124,7 +125,7 @@ impl<T> Drive<T> {
 
     fn ended(&self, error: &Unanswered) -> Driven<T> {
         match error {
-            Unanswered::Refused(Refusal::Unknown) => Driven::Unknown,
+            Unanswered::Refused(Refusal::Unknown) => Driven::GivenBack,
             Unanswered::Refused(
                 refusal @ (Refusal::Invalid { .. }
                 | Refusal::Busy { .. }
@@ -136,6 +137,15 @@ impl<T> Drive<T> {
                 Driven::SetAside(ErrorInfo::terminal(code, detail))
             }
             _ => Driven::Lost,
+        }
+    }
+
+    /// How the attempt ends whatever the code makes of it, if it does.
+    fn ended_by_ledger(&self) -> Option<Driven<T>> {
+        let mut state = self.ledger.state.lock();
+        match state.fatal.take() {
+            Some(error) => Some(Driven::SetAside(error)),
+            None => state.given_back.then_some(Driven::GivenBack),
         }
     }
 
@@ -180,8 +190,8 @@ impl<T> Future for Drive<T> {
                 }
                 Err(text) => return Poll::Ready(Driven::Panicked(text, this.ledger.take_buffer())),
             };
-            if let Some(error) = this.ledger.state.lock().fatal.take() {
-                return Poll::Ready(Driven::SetAside(error));
+            if let Some(ended) = this.ended_by_ledger() {
+                return Poll::Ready(ended);
             }
             if let Poll::Ready(value) = polled {
                 return Poll::Ready(Driven::Returned(value, this.ledger.take_buffer()));

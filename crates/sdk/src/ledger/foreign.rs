@@ -80,6 +80,13 @@ impl Calls {
         attach(&self.task, task);
     }
 
+    /// Wakes the task that drives the attempt.
+    pub(super) fn wake(&self) {
+        if let Some(task) = &*self.task.lock() {
+            task.wake_by_ref();
+        }
+    }
+
     pub(super) fn take(&self) -> Vec<super::Local> {
         std::mem::take(&mut *self.woken.lock())
     }
@@ -100,8 +107,6 @@ impl Wake for CallWake {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.calls.woken.lock().push(self.local);
-        if let Some(task) = &*self.calls.task.lock() {
-            task.wake_by_ref();
-        }
+        self.calls.wake();
     }
 }

@@ -106,6 +106,9 @@ struct State {
     now: Timestamp,
     /// What ends the attempt, whatever the code makes of it.
     fatal: Option<ErrorInfo>,
+    /// Whether what the code waits for did not take place for a reason that is none of its own: the claim goes back, and
+    /// nothing is recorded of it.
+    given_back: bool,
     /// The input with which the function begins again, if it asked for that.
     again: Option<Payload>,
     /// The run is being cancelled: its code is brought to where it was, and begins nothing new.
@@ -280,6 +283,7 @@ impl Ledger {
             ended: dispatch.ops_ended,
             now: dispatch.begun_at,
             fatal: None,
+            given_back: false,
             again: None,
             winding_down: dispatch.cancelling,
             patches: HashMap::new(),
@@ -349,6 +353,13 @@ impl Ledger {
     /// Ends the attempt with an error that the code cannot answer.
     fn end_attempt(state: &mut State, error: ErrorInfo) {
         state.fatal.get_or_insert(error);
+    }
+
+    /// Gives the attempt back, for another to begin anew. The code hears nothing of it.
+    pub(crate) async fn give_back<T>(&self) -> T {
+        self.state.lock().given_back = true;
+        self.calls.wake();
+        std::future::pending().await
     }
 
     /// The entry of the next durable point of this name, made if it is new.
