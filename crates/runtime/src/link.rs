@@ -182,7 +182,7 @@ impl Shared {
             Letter::Ask { id, settled, slot, epoch, command } => {
                 self.asked(&mut core, from, (id, settled), (slot, epoch), *command);
             }
-            Letter::Answer { id, answer } => core.answered(now, &from.process, id, *answer, &mut replies),
+            Letter::Answer { id, answer } => core.answered(now, id, *answer, &mut replies),
             Letter::Elsewhere { id, epoch, serves } => core.is_elsewhere(now, id, from, epoch, serves),
             Letter::Forget { id } => core.forget_asked(&from.process, id),
             Letter::Mail(mail) => core.mail_came(from, mail),

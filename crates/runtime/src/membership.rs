@@ -461,8 +461,8 @@ impl Core {
     }
 
     /// Another node answered.
-    pub(crate) fn answered(&mut self, now: Timestamp, from: &Str, id: u64, answer: Answer, replies: &mut Vec<Reply>) {
-        let waiter = self.ring.as_mut().and_then(|ring| ring.answered(now, from, id, &answer));
+    pub(crate) fn answered(&mut self, now: Timestamp, id: u64, answer: Answer, replies: &mut Vec<Reply>) {
+        let waiter = self.ring.as_mut().and_then(|ring| ring.answered(now, id, &answer));
         if let Some(waiter) = waiter {
             self.reply(waiter, answer, replies);
         }

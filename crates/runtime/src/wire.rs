@@ -325,7 +325,7 @@ fn draw() -> [u8; DRAWN] {
 #[cfg(test)]
 mod tests {
     use abide_kernel::shard::Command;
-    use abide_kernel::{ShardId, Slot};
+    use abide_kernel::{ShardEpoch, ShardId, Slot};
 
     use super::*;
 
@@ -428,7 +428,8 @@ mod tests {
             other => panic!("{other:?}"),
         }
         let command = Box::new(Command::Unflushed);
-        let asked = too_large(&Letter::Ask { id: 8, settled: 8, slot: Slot(0), command }, FRAME_MAX + 1);
+        let asked =
+            too_large(&Letter::Ask { id: 8, settled: 8, slot: Slot(0), epoch: ShardEpoch(1), command }, FRAME_MAX + 1);
         assert!(matches!(asked, Some(Letter::Answer { id: 8, .. })), "{asked:?}");
         let rows = vec![(ShardId(0), "x".repeat(FRAME_MAX))];
         assert!(wire.frame(&here, &there, Letter::Damaged(rows)).is_none());
