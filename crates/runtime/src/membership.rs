@@ -7,7 +7,7 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Abandoned, Answer, Command, Ticket};
 use abide_kernel::{ClaimId, Phase, Shard, ShardEpoch, ShardId, Slot, Str, Timestamp};
 use abide_store::intake::HOST;
-use abide_store::{Fault, FaultKind, Member, Store};
+use abide_store::{Fault, FaultKind, Member, Reader, Store};
 use tokio::sync::oneshot;
 
 use crate::commit::Releasing;
@@ -15,6 +15,7 @@ use crate::core::{Core, Waiter};
 use crate::dispatch::{Reply, tell};
 use crate::driver::{Engine, Shared};
 use crate::link::{Letter, Mail, unknown};
+use crate::recovery::newest_run;
 use crate::ring::Serves;
 
 /// Commits after which a shard that is handed over goes, however busy it is.
@@ -154,13 +155,14 @@ impl Shared {
     pub(crate) fn take_all(&self, store: &mut dyn Store, shards: &[ShardId]) -> Result<(), Fault> {
         let mut took = Vec::new();
         let mut failed = None;
+        let mut reader = None;
         for (number, id) in shards.iter().enumerate() {
             // Opening may take long. The lease is kept meanwhile, or another would take what is opened here, and so for ever;
             // the rest is taken after the renewal, which comes at once.
             if number > 0 && self.renewal_is_due() {
                 break;
             }
-            match self.take(store, *id) {
+            match self.take(store, &mut reader, *id) {
                 Ok(epoch) => took.push((*id, epoch)),
                 // Someone else was quicker.
                 Err(fault) if fault.kind == FaultKind::Held => {}
@@ -180,9 +182,19 @@ impl Shared {
         failed.map_or(Ok(()), Err)
     }
 
-    fn take(&self, store: &mut dyn Store, id: ShardId) -> Result<ShardEpoch, Fault> {
+    /// Takes a shard. The reader is made when it is needed, and good for all that are taken together.
+    fn take(
+        &self,
+        store: &mut dyn Store,
+        reader: &mut Option<Box<dyn Reader>>,
+        id: ShardId,
+    ) -> Result<ShardEpoch, Fault> {
         let mut shard = self.open_shard(store, id)?;
-        if let Some(newest) = self.newest_run()? {
+        let reader = match reader {
+            Some(reader) => reader,
+            none => none.insert(store.reader()?),
+        };
+        if let Some(newest) = newest_run(reader.as_mut())? {
             shard.newest_run(newest);
         }
         self.join_pools(&mut shard);

@@ -257,7 +257,13 @@ impl Shared {
         if !self.rules_changed.swap(false, Ordering::AcqRel) {
             return;
         }
-        let read = read(self.reader.lock().as_mut());
+        // Whoever inspects may take long; the driver has a lease to renew meanwhile.
+        let Some(mut reader) = self.reader.try_lock() else {
+            self.rules_changed.store(true, Ordering::Release);
+            return;
+        };
+        let read = read(reader.as_mut());
+        drop(reader);
         read.iter().for_each(|queues| self.rules_mark.store(mark(queues), Ordering::Release));
         match read.map(|queues| combined(&self.limits, &queues)) {
             Ok(Ok(rules)) => self.go_by(rules),

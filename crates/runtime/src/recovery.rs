@@ -3,7 +3,7 @@
 
 use abide_kernel::shard::{Answer, Command, Config as ShardConfig, LinePlace, Windows, Worker, WorkerId};
 use abide_kernel::{Row, Run, RunId, Seq, Shard, ShardId, Timestamp, limits};
-use abide_store::{Fault, FaultKind, Filter, Page, Store, StoredRun};
+use abide_store::{Fault, FaultKind, Filter, Page, Reader, Store, StoredRun};
 
 use tokio::sync::oneshot;
 
@@ -40,7 +40,7 @@ impl Shared {
         core.throttle.forget_running();
         core.desk.lost_all(&mut core.handed);
         core.pools = self.empty_pools(core);
-        let newest = self.newest_run()?;
+        let newest = newest_run(store.reader()?.as_mut())?;
         for id in core.map.all() {
             let mut shard = self.open_shard(store, id)?;
             newest.iter().for_each(|newest| shard.newest_run(*newest));
@@ -72,15 +72,6 @@ impl Shared {
             PoolState { capacity: config.concurrency.max(running), running }
         };
         self.pools.iter().enumerate().map(pool).collect()
-    }
-
-    /// The newest run that was ever made. Ids are made by clients, whose clocks may be ahead of ours: one up to the newest
-    /// known may have been used.
-    pub(crate) fn newest_run(&self) -> Result<Option<RunId>, Fault> {
-        match self.reader.lock().list(&Filter::default(), &Page { most: 1, before: None }) {
-            Err(fault) if !matches!(fault.kind, FaultKind::Corrupt { .. }) => Err(fault),
-            listed => Ok(listed.unwrap_or_default().first().map(|newest| newest.run)),
-        }
     }
 
     /// Makes the local workers known to a shard, in the order of their pools.
@@ -257,5 +248,55 @@ impl Shared {
     /// What is wrong with a run's record, if something is.
     pub(crate) fn damage(&self, run: RunId) -> Option<String> {
         self.damaged.lock().get(&run).cloned()
+    }
+}
+
+/// The newest run that was ever made. Ids are made by clients, whose clocks may be ahead of ours: one up to the newest known may
+/// have been used. The reader is not the one for inspection: whoever inspects may take long, and the store is held meanwhile.
+pub(crate) fn newest_run(reader: &mut dyn Reader) -> Result<Option<RunId>, Fault> {
+    match reader.list(&Filter::default(), &Page { most: 1, before: None }) {
+        Err(fault) if !matches!(fault.kind, FaultKind::Corrupt { .. }) => Err(fault),
+        listed => Ok(listed.unwrap_or_default().first().map(|newest| newest.run)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use abide_store::memory::MemoryStore;
+
+    use super::*;
+    use crate::{Clock, Config};
+
+    /// SE-33: whoever inspects may take minutes. A node takes its shards and keeps its lease meanwhile.
+    #[test]
+    fn a_node_waits_for_nobody_who_inspects() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let clock = Arc::new(AtomicI64::new(1_000));
+        let mut store = MemoryStore::shared(4, clock.clone());
+        let config = Config { clock: Clock::Manual(clock), ..Config::default() };
+        let handle = runtime.handle().clone();
+        let shared = Shared::open(Box::new(store.clone()), config, handle, true).expect("it opens");
+        let inspecting = shared.reader.lock();
+        let (node, (done, is_done)) = (shared.clone(), mpsc::channel());
+        std::thread::spawn(move || {
+            let mut core = node.core.lock();
+            core.map.all().for_each(|id| core.drop_shard(node.now(), id, &mut Vec::new()));
+            drop(core);
+            node.rules_changed.store(true, Ordering::Release);
+            let renewed = node.renew(&mut store);
+            node.read_rules_if_told();
+            let _ = done.send(renewed);
+        });
+        is_done.recv_timeout(Duration::from_secs(20)).expect("it does not wait").expect("the store is there");
+        assert_eq!(shared.core.lock().served().count(), 4);
+        assert!(shared.rules_changed.load(Ordering::Acquire), "they are read when that is over");
+        drop(inspecting);
+        shared.read_rules_if_told();
+        assert!(!shared.rules_changed.load(Ordering::Acquire));
     }
 }
