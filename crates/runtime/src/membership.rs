@@ -92,7 +92,7 @@ impl Shared {
                 ring.tell_all(&Letter::Joined);
             }
             ring.tried_at = Some(now);
-            ring.next_renewal = now.after(ring.lease_ms / 3);
+            ring.next_renewal = ring.next_look(now);
             ring.serves_until = Timestamp(before.0 + offset).after(ring.lease_ms - ring.lease_ms / 10);
             let runs_away = !first && drift.unsigned_abs() > ring.lease_ms / 4;
             let mut told = Vec::new();

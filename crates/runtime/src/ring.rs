@@ -126,6 +126,17 @@ impl Ring {
         self.next_retry.map_or(self.next_renewal, |retry| retry.min(self.next_renewal))
     }
 
+    /// When the membership is looked at next, if nothing happens: in time for the own lease, and when that of another ends
+    /// before. One that lives renews so early that this is never so.
+    pub(crate) fn next_look(&self, now: Timestamp) -> Timestamp {
+        let others = self.view.living.iter().filter(|living| living.member.process != self.member.process);
+        // A little later, because clocks differ a little.
+        let margin = self.lease_ms / 100;
+        let over = others.map(|living| living.until.max(now).after(margin)).min();
+        let usual = now.after(self.lease_ms / 3);
+        over.map_or(usual, |over| over.min(usual))
+    }
+
     /// The membership is looked at soon, though not more often than every tenth of a lease.
     pub(crate) fn look_soon(&mut self) {
         let soon = self.tried_at.map_or(Timestamp(i64::MIN), |at| at.after(self.lease_ms / 10));

@@ -165,6 +165,22 @@ fn a_dead_nodes_shards_move_when_its_lease_ends() {
     }
 }
 
+/// SE-36: whoever lives looks when the lease of one that says nothing ends, and not only when its own is to be renewed.
+#[test]
+fn a_dead_nodes_shards_are_taken_when_its_lease_ends() {
+    let mut cluster = Cluster::new(2);
+    let dead = cluster.nodes[0].take().unwrap();
+    dead.engine().crash();
+    let begun = cluster.clock.load(Ordering::SeqCst);
+    while cluster.serves() != [0, 4] {
+        // Of which renewals every third of a lease fall shortly before the end, and long after it.
+        cluster.clock.fetch_add(11, Ordering::SeqCst);
+        cluster.settle_some(&[1]);
+    }
+    let after = cluster.clock.load(Ordering::SeqCst) - begun;
+    assert!((LEASE_MS..LEASE_MS * 11 / 10).contains(&after), "{after}");
+}
+
 /// G6: a node that was paused past its lease answers from nothing it has in memory, and writes nothing.
 #[test]
 fn a_node_past_its_lease_neither_answers_nor_writes() {
