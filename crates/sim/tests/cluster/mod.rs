@@ -17,12 +17,17 @@ use abide_store::memory::MemoryStore;
 
 pub const LEASE_MS: i64 = 10_000;
 
-/// Letters on their way: from whom, to whom, and what; and whether none goes any more.
+/// Letters on their way: from whom, to whom, and what; whether none goes any more; and all that were ever written.
 #[derive(Clone, Default)]
-pub struct Post(pub Arc<Mutex<VecDeque<(Member, Member, Letter)>>>, pub Arc<AtomicBool>);
+pub struct Post(
+    pub Arc<Mutex<VecDeque<(Member, Member, Letter)>>>,
+    pub Arc<AtomicBool>,
+    pub Arc<Mutex<Vec<(Member, Member, Letter)>>>,
+);
 
 impl Link for Post {
     fn send(&self, from: &Member, to: &Member, letter: Letter) {
+        self.2.lock().unwrap().push((from.clone(), to.clone(), letter.clone()));
         if !self.1.load(Ordering::SeqCst) {
             self.0.lock().unwrap().push_back((from.clone(), to.clone(), letter));
         }
