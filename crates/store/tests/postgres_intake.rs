@@ -101,3 +101,27 @@ fn what_has_no_answer_is_read_again() {
     world.server.psql(large);
     assert!(intake.read(10, &asked).unwrap().len() < 4);
 }
+
+/// AB-7, SE-39: a server that was killed may count transactions anew from before a snapshot that it gave out. Whoever asks in
+/// one of those is read all the same, because a connection that ended may have ended with the server.
+#[test]
+fn who_has_the_number_of_a_lost_transaction_is_read() {
+    let world = World::new();
+    let mut intake = world.intake();
+    let first = world.ask(1);
+    let read = intake.read(10, &[]).unwrap();
+    world.accept(intake.as_mut(), &read);
+    assert!(intake.read(10, &[]).unwrap().is_empty());
+    intake.is_through();
+    let second = world.ask(2);
+    world.server.psql("UPDATE abide.request SET xid = '3'");
+    assert!(intake.read(10, &[]).unwrap().is_empty(), "as long as the server lives no number comes twice");
+    intake.is_through();
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE '%request%'";
+    assert_eq!(world.server.psql(end), "t");
+    let read = intake.read(10, &[]).unwrap();
+    assert_eq!(read.iter().map(|one| one.request).collect::<Vec<_>>(), [second]);
+    assert_eq!(world.accept(intake.as_mut(), &read), ["2"]);
+    assert!(intake.read(10, &[]).unwrap().is_empty());
+    assert_ne!(intake.started(first).unwrap(), Started::Waiting);
+}

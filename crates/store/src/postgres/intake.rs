@@ -78,7 +78,16 @@ SELECT drop_days() FROM held";
 /// The way in from SQL.
 pub(super) struct PostgresIntake {
     link: Link,
-    cursor: Option<Cursor>,
+    place: Option<Place>,
+}
+
+/// How far it was read. It holds for one connection: a server that crashed, or another in its place, may give the numbers of
+/// transactions that it lost to others, and those would be taken for read. The place that is noted has a day to look back.
+#[derive(Clone)]
+struct Place {
+    /// The connection.
+    number: u64,
+    cursor: Cursor,
     /// Everything visible in this snapshot will have been answered when nothing is left to read.
     round: Option<String>,
 }
@@ -97,22 +106,21 @@ struct Cursor {
 impl PostgresIntake {
     pub(super) fn new(settings: Arc<Settings>) -> Result<Self, Fault> {
         let link = Link::new(settings, Role::Intake)?;
-        Ok(Self { link, cursor: None, round: None })
+        Ok(Self { link, place: None })
     }
 }
 
 impl Intake for PostgresIntake {
     fn read(&mut self, most: usize, without: &[RequestId]) -> Result<Vec<Asked>, Fault> {
-        let before = (self.cursor.clone(), self.round.clone());
+        let before = self.place.clone();
         let without: Vec<Request> = without.iter().copied().map(Request).collect();
         let read = self.link.run("reading what was asked by SQL", Work::Read, async |live: &mut Live| {
-            let (cursor, round) = before.clone();
-            let cursor = match cursor {
-                Some(cursor) => cursor,
+            let (cursor, round) = match before.clone().filter(|place| place.number == live.number()) {
+                Some(place) => (place.cursor, place.round),
                 None => {
                     let row = live.query_one(CURSOR, &[]).await?;
                     let from = (row.try_get::<_, i64>(1)? - DAY_MS).max(0);
-                    Cursor { number: row.try_get(0)?, snapshot: row.try_get(2)?, from, noted: true }
+                    (Cursor { number: row.try_get(0)?, snapshot: row.try_get(2)?, from, noted: true }, None)
                 }
             };
             let round = match round {
@@ -129,17 +137,19 @@ impl Intake for PostgresIntake {
                     payload: row.try_get(3)?,
                 });
             }
-            Ok((cursor, round, asked))
+            Ok((Place { number: live.number(), cursor, round: Some(round) }, asked))
         })?;
-        let (cursor, round, asked) = read;
-        (self.cursor, self.round) = (Some(cursor), Some(round));
+        let (place, asked) = read;
+        self.place = Some(place);
         Ok(asked)
     }
 
     fn is_through(&mut self) {
-        if let (Some(cursor), Some(snapshot)) = (&self.cursor, self.round.take()) {
+        if let Some(Place { cursor, round, .. }) = &mut self.place
+            && let Some(snapshot) = round.take()
+        {
             let number = cursor.number + i64::from(cursor.noted);
-            self.cursor = Some(Cursor { number, snapshot, from: NEVER, noted: false });
+            *cursor = Cursor { number, snapshot, from: NEVER, noted: false };
         }
     }
 
@@ -150,22 +160,24 @@ impl Intake for PostgresIntake {
         // PostgreSQL keeps no zero byte, and what a person reads needs none.
         let messages: Vec<Option<String>> =
             answers.iter().map(|answer| answer.message.as_ref().map(|text| text.replace('\0', "\\0"))).collect();
-        // What the round before came to is noted with the answers of this one: an idle host writes nothing.
-        let moved = self.cursor.as_ref().filter(|cursor| !cursor.noted);
-        let (number, snapshot) =
-            (moved.map_or(0, |cursor| cursor.number), moved.map(|cursor| cursor.snapshot.as_str()));
-        let with: [Value<'_>; 8] =
-            [&small(HOST.0), &(epoch.0 as i64), &ids, &runs, &codes, &messages, &number, &snapshot];
+        let place = self.place.clone();
         let held = self.link.run("answering what was asked by SQL", Work::Repeatable, async |live: &mut Live| {
-            Ok(live.query_one(ANSWER, &with).await?.try_get::<_, i64>(0)?)
+            // What the round before came to is noted with the answers of this one: an idle host writes nothing.
+            let place = place.as_ref().filter(|place| place.number == live.number() && !place.cursor.noted);
+            let number = place.map_or(0, |place| place.cursor.number);
+            let snapshot = place.map(|place| place.cursor.snapshot.as_str());
+            let with: [Value<'_>; 8] =
+                [&small(HOST.0), &(epoch.0 as i64), &ids, &runs, &codes, &messages, &number, &snapshot];
+            Ok((live.number(), live.query_one(ANSWER, &with).await?.try_get::<_, i64>(0)?))
         })?;
+        let (number, held) = held;
         if held == 0 {
             // Another takes in from here on; should it come back, it asks where that stopped.
-            (self.cursor, self.round) = (None, None);
+            self.place = None;
             return Ok(Verdict::Stale);
         }
-        if let Some(cursor) = &mut self.cursor {
-            cursor.noted = true;
+        if let Some(place) = self.place.as_mut().filter(|place| place.number == number) {
+            place.cursor.noted = true;
         }
         Ok(Verdict::Durable)
     }

@@ -63,6 +63,8 @@ struct Line {
     settings: Arc<Settings>,
     role: Role,
     live: Option<Live>,
+    /// How many connections were made.
+    made: u64,
     used: Instant,
     /// Told of notifications, and of a connection's end.
     heard: Arc<Notify>,
@@ -157,7 +159,7 @@ async fn awake<T>(work: impl Future<Output = T>) -> T {
 
 impl Line {
     fn new(settings: Arc<Settings>, role: Role) -> Self {
-        Self { settings, role, live: None, used: Instant::now(), heard: Arc::new(Notify::new()) }
+        Self { settings, role, live: None, made: 0, used: Instant::now(), heard: Arc::new(Notify::new()) }
     }
 
     async fn run<T>(&mut self, work: Work, what: &impl AsyncFn(&mut Live) -> Result<T, Trouble>) -> Result<T, Trouble> {
@@ -192,6 +194,8 @@ impl Line {
             self.live = None;
             let mut live = self.settings.connect(self.role, &self.heard).await?;
             live.patience = self.role.patience();
+            self.made += 1;
+            live.number = self.made;
             self.live = Some(live);
         }
         Ok(self.live.as_mut().expect("it was just made"))
@@ -205,6 +209,8 @@ pub(super) struct Live {
     task: JoinHandle<()>,
     statements: HashMap<&'static str, Statement>,
     patience: Duration,
+    /// Which connection of its link it is. What holds only while the server lives is known by it.
+    number: u64,
     /// Shards whose logs end with what was written by this connection.
     pub(super) followed: HashSet<ShardId>,
 }
@@ -217,7 +223,12 @@ impl Drop for Live {
 
 impl Live {
     pub(super) fn new(client: Client, task: JoinHandle<()>) -> Self {
-        Self { client, task, statements: HashMap::new(), patience: Duration::MAX, followed: HashSet::new() }
+        let (statements, followed) = (HashMap::new(), HashSet::new());
+        Self { client, task, statements, patience: Duration::MAX, number: 0, followed }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     pub(super) fn client(&self) -> &Client {
