@@ -131,7 +131,7 @@ impl Settings {
         let particular = match role {
             Role::User => return self.user_session(),
             Role::Owner => "SET plan_cache_mode = force_generic_plan;".to_owned(),
-            Role::Intake => format!("LISTEN \"{}\";", self.schema),
+            Role::Intake => format!("SET plan_cache_mode = force_generic_plan; LISTEN \"{}\";", self.schema),
             Role::Reader => "SET default_transaction_read_only = on;".to_owned(),
         };
         let text = format!(

@@ -54,7 +54,7 @@ WITH held AS MATERIALIZED (
     INSERT INTO intake (number, at, snapshot) SELECT $7, clock_ms(), $8::text FROM held WHERE $8::text IS NOT NULL
     ON CONFLICT DO NOTHING
 ), cleared AS (
-    DELETE FROM intake USING held WHERE intake.number < $7 AND $8::text IS NOT NULL
+    DELETE FROM intake USING held WHERE intake.number = $7 - 1 AND $8::text IS NOT NULL
 )
 SELECT count(*) FROM held";
 
