@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use abide_kernel::shard::{Answer, Command, Ticket, Told};
 use abide_kernel::{Refusal, RequestId, RunId, Slot, Timestamp};
 use abide_store::Fault;
+use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::driver::Shared;
@@ -76,11 +77,24 @@ impl Shared {
         slot: Slot,
         command: Command,
     ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
-        let now = self.now();
         let watched = match &command {
             Command::Watch { run } | Command::Update { run, told: Told::Answered, .. } => Some(*run),
             _ => None,
         };
+        let (ticket, receiver) = self.give(slot, command);
+        let mut watch = watched.map(|run| Watch { shared: Arc::downgrade(self), run, ticket, told: false });
+        async move {
+            let answer = receiver.await.map_err(|_| Unanswered::Gone);
+            if let Some(watch) = &mut watch {
+                watch.told = answer.is_ok();
+            }
+            answer
+        }
+    }
+
+    /// The same for those who may take it back, by its ticket.
+    pub(crate) fn give(&self, slot: Slot, command: Command) -> (Ticket, oneshot::Receiver<Answer>) {
+        let now = self.now();
         let recorded = matches!(command, Command::Record { .. });
         let mut core = self.core.lock();
         let (ticket, receiver) = core.submit(now, slot, command);
@@ -95,14 +109,7 @@ impl Shared {
         if rouse {
             self.bell.ring();
         }
-        let mut watch = watched.map(|run| Watch { shared: Arc::downgrade(self), run, ticket, told: false });
-        async move {
-            let answer = receiver.await.map_err(|_| Unanswered::Gone);
-            if let Some(watch) = &mut watch {
-                watch.told = answer.is_ok();
-            }
-            answer
-        }
+        (ticket, receiver)
     }
 
     /// Whether the driver has something to do for those who ask. A writer that is at it rings when it is through: until

@@ -270,6 +270,11 @@ impl Core {
         Some(waiting.waiter)
     }
 
+    /// Takes back what waits for another node. What a shard here was given is answered soon, and stays.
+    pub(crate) fn take_back(&mut self, ticket: Ticket) -> Option<Waiter> {
+        self.ring.as_mut()?.forget(ticket)
+    }
+
     /// Lets free workers claim what is ready, so that the claims ride in the batch that is being gathered.
     pub(crate) fn fill(&mut self, now: Timestamp) {
         if !self.filling {

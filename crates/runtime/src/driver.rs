@@ -94,8 +94,6 @@ pub(crate) struct Shared {
     /// Rung whenever a local attempt of an engine that stops has ended, or will not.
     pub(crate) attempt_ended: Notify,
     stopping: AtomicBool,
-    /// Told when the engine stops.
-    pub(crate) stopped: Notify,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) handle: Handle,
     /// Where the users' own transactions go, where they have connections of their own.
@@ -157,7 +155,6 @@ impl Shared {
             damaged: Mutex::new(HashMap::new()),
             attempt_ended: Notify::new(),
             stopping: AtomicBool::new(false),
-            stopped: Notify::new(),
             threads: Mutex::new(Vec::new()),
             handle,
             pool: store.pool(),
@@ -462,7 +459,6 @@ impl Shared {
         self.role.stop();
         self.bell.ring();
         self.writer.ring();
-        self.stopped.notify_one();
         self.ring_intake();
         let threads = std::mem::take(&mut *self.threads.lock());
         let patience = Instant::now() + PATIENCE;

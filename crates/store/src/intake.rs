@@ -54,15 +54,19 @@ pub type Ring = Arc<dyn Fn() + Send + Sync>;
 
 /// The way in from SQL.
 pub trait Intake: Send {
-    /// What was asked and has no answer, in the order in which it was asked, without what is to be passed over: at most
-    /// `most`, and fewer where they are large. None is all there is.
+    /// The next that were asked and have no answer, in the order in which they were asked: at most `most`, and fewer where
+    /// they are large. None is all there is; from then on only what has come since is read.
     ///
     /// # Errors
     /// When it cannot be read.
-    fn read(&mut self, most: usize, without: &[RequestId]) -> Result<Vec<Asked>, Fault>;
+    fn read(&mut self, most: usize) -> Result<Vec<Asked>, Fault>;
 
-    /// Everything that was read since nothing was left before has its answer.
+    /// Everything that had been read when nothing was left has its answer: it need not be looked at again, by whoever takes
+    /// in next neither.
     fn is_through(&mut self);
+
+    /// Everything that has no answer is read again, from the place that is noted on.
+    fn begin_anew(&mut self);
 
     /// Writes answers to what was read. An owner of the past writes nothing.
     ///

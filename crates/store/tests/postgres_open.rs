@@ -225,13 +225,13 @@ fn a_role_of_least_privilege_is_enough() {
     }
     let mut intake = store.intake().unwrap().unwrap();
     intake.upkeep(opened.epoch).unwrap();
-    let request = intake.read(10, &[]).unwrap()[0].request;
+    let request = intake.read(10).unwrap()[0].request;
     assert_eq!(request.to_string(), asked);
     let answer = Answered { request, run: Some(run), code: "accepted".into(), message: None };
     assert_eq!(intake.answer(ShardEpoch(opened.epoch.0 - 1), std::slice::from_ref(&answer)).unwrap(), Verdict::Stale);
-    assert_eq!(intake.read(10, &[]).unwrap().len(), 1);
+    assert_eq!(intake.read(10).unwrap().len(), 1);
     assert_eq!(intake.answer(opened.epoch, &[answer]).unwrap(), Verdict::Durable);
-    assert!(intake.read(10, &[]).unwrap().is_empty());
+    assert!(intake.read(10).unwrap().is_empty());
     assert_eq!(intake.started(request).unwrap(), Started::Run(run));
 
     let mut reader = open_read_only(&url("abide_reader")).unwrap();

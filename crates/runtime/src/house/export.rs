@@ -56,7 +56,7 @@ fn write(house: &mut House, now: Timestamp, out: &mut dyn Write) -> Result<Conte
         }
     }
     if let Some(mut intake) = house.store.intake()?
-        && let Some(asked) = intake.read(1, &[])?.first()
+        && let Some(asked) = intake.read(1)?.first()
     {
         return Err(HouseError::Asked { request: asked.request });
     }

@@ -7,6 +7,7 @@ use abide_kernel::{RequestId, ShardEpoch};
 
 use super::column::{Id, Request, small};
 use super::connect::{Role, Settings};
+use super::fault::Trouble;
 use super::limit;
 use super::link::{Link, Live, Value, Work};
 use crate::intake::{Answered, Asked, HOST, Intake, Ring, Started};
@@ -30,13 +31,13 @@ WITH found AS (
     SELECT r.id, r.number FROM request r WHERE r.id >= id_at($2::bigint)
 ), open AS (
     SELECT f.id, f.number FROM found f
-    WHERE NOT EXISTS (SELECT FROM request_answer a WHERE a.id = f.id) AND NOT (f.id = ANY ($4::uuid[]))
+    WHERE f.number > $4 AND NOT EXISTS (SELECT FROM request_answer a WHERE a.id = f.id)
     ORDER BY f.number LIMIT $3
 ), sized AS (
     SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.number) - octet_length(r.payload) AS before
     FROM open o JOIN request r ON r.id = o.id
 )
-SELECT id, what, asked, payload FROM sized WHERE before < $5 ORDER BY number";
+SELECT id, what, asked, payload, number FROM sized WHERE before < $5 ORDER BY number";
 
 /// After everything there is.
 const NEVER: i64 = (1 << 47) - 1;
@@ -85,22 +86,34 @@ pub(super) struct PostgresIntake {
 /// transactions that it lost to others, and those would be taken for read. The place that is noted has a day to look back.
 #[derive(Clone)]
 struct Place {
-    /// The connection.
-    number: u64,
-    cursor: Cursor,
-    /// Everything visible in this snapshot will have been answered when nothing is left to read.
-    round: Option<String>,
-}
-
-/// Everything visible in this snapshot has been answered.
-#[derive(Clone)]
-struct Cursor {
-    number: i64,
-    snapshot: String,
+    connection: u64,
+    /// Everything visible in this snapshot has been read.
+    read: String,
     /// Everything from this instant on is looked at all the same.
     from: i64,
-    /// Whether it is noted.
-    noted: bool,
+    round: Option<Round>,
+    /// Under which number a place is noted.
+    number: i64,
+    /// Everything visible in this snapshot has been answered, which is not noted yet.
+    answered: Option<String>,
+}
+
+/// What is read until nothing is left.
+#[derive(Clone)]
+struct Round {
+    /// Everything visible in this snapshot will have been read then.
+    snapshot: String,
+    /// The number of the last that was read. Whoever has a lower one and commits later is not visible in the snapshot.
+    after: i64,
+}
+
+impl Place {
+    async fn noted(live: &mut Live) -> Result<Self, Trouble> {
+        let row = live.query_one(CURSOR, &[]).await?;
+        let from = (row.try_get::<_, i64>(1)? - DAY_MS).max(0);
+        let (number, read) = (row.try_get(0)?, row.try_get(2)?);
+        Ok(Self { connection: live.number(), read, from, round: None, number, answered: None })
+    }
 }
 
 impl PostgresIntake {
@@ -111,23 +124,21 @@ impl PostgresIntake {
 }
 
 impl Intake for PostgresIntake {
-    fn read(&mut self, most: usize, without: &[RequestId]) -> Result<Vec<Asked>, Fault> {
+    fn read(&mut self, most: usize) -> Result<Vec<Asked>, Fault> {
         let before = self.place.clone();
-        let without: Vec<Request> = without.iter().copied().map(Request).collect();
         let read = self.link.run("reading what was asked by SQL", Work::Read, async |live: &mut Live| {
-            let (cursor, round) = match before.clone().filter(|place| place.number == live.number()) {
-                Some(place) => (place.cursor, place.round),
+            let mut place = match before.clone().filter(|place| place.connection == live.number()) {
+                Some(place) => place,
+                None => Place::noted(live).await?,
+            };
+            let mut round = match place.round.take() {
+                Some(round) => round,
                 None => {
-                    let row = live.query_one(CURSOR, &[]).await?;
-                    let from = (row.try_get::<_, i64>(1)? - DAY_MS).max(0);
-                    (Cursor { number: row.try_get(0)?, snapshot: row.try_get(2)?, from, noted: true }, None)
+                    let row = live.query_one("SELECT pg_current_snapshot()::text", &[]).await?;
+                    Round { snapshot: row.try_get(0)?, after: 0 }
                 }
             };
-            let round = match round {
-                Some(round) => round,
-                None => live.query_one("SELECT pg_current_snapshot()::text", &[]).await?.try_get(0)?,
-            };
-            let with: [Value<'_>; 5] = [&cursor.snapshot, &cursor.from, &limit(most), &without, &BYTES_AT_ONCE];
+            let with: [Value<'_>; 5] = [&place.read, &place.from, &limit(most), &round.after, &BYTES_AT_ONCE];
             let mut asked = Vec::new();
             for row in live.query(READ, &with).await? {
                 asked.push(Asked {
@@ -136,8 +147,14 @@ impl Intake for PostgresIntake {
                     asked: row.try_get(2)?,
                     payload: row.try_get(3)?,
                 });
+                round.after = row.try_get(4)?;
             }
-            Ok((Place { number: live.number(), cursor, round: Some(round) }, asked))
+            if asked.is_empty() {
+                (place.read, place.from) = (round.snapshot, NEVER);
+            } else {
+                place.round = Some(round);
+            }
+            Ok((place, asked))
         })?;
         let (place, asked) = read;
         self.place = Some(place);
@@ -145,12 +162,13 @@ impl Intake for PostgresIntake {
     }
 
     fn is_through(&mut self) {
-        if let Some(Place { cursor, round, .. }) = &mut self.place
-            && let Some(snapshot) = round.take()
-        {
-            let number = cursor.number + i64::from(cursor.noted);
-            *cursor = Cursor { number, snapshot, from: NEVER, noted: false };
+        if let Some(place) = &mut self.place {
+            place.answered = Some(place.read.clone());
         }
+    }
+
+    fn begin_anew(&mut self) {
+        self.place = None;
     }
 
     fn answer(&mut self, epoch: ShardEpoch, answers: &[Answered]) -> Result<Verdict, Fault> {
@@ -163,21 +181,23 @@ impl Intake for PostgresIntake {
         let place = self.place.clone();
         let held = self.link.run("answering what was asked by SQL", Work::Repeatable, async |live: &mut Live| {
             // What the round before came to is noted with the answers of this one: an idle host writes nothing.
-            let place = place.as_ref().filter(|place| place.number == live.number() && !place.cursor.noted);
-            let number = place.map_or(0, |place| place.cursor.number);
-            let snapshot = place.map(|place| place.cursor.snapshot.as_str());
+            let place = place.as_ref().filter(|place| place.connection == live.number());
+            let number = place.map_or(0, |place| place.number + 1);
+            let snapshot = place.and_then(|place| place.answered.as_deref());
             let with: [Value<'_>; 8] =
                 [&small(HOST.0), &(epoch.0 as i64), &ids, &runs, &codes, &messages, &number, &snapshot];
             Ok((live.number(), live.query_one(ANSWER, &with).await?.try_get::<_, i64>(0)?))
         })?;
-        let (number, held) = held;
+        let (connection, held) = held;
         if held == 0 {
             // Another takes in from here on; should it come back, it asks where that stopped.
             self.place = None;
             return Ok(Verdict::Stale);
         }
-        if let Some(place) = self.place.as_mut().filter(|place| place.number == number) {
-            place.cursor.noted = true;
+        if let Some(place) = self.place.as_mut().filter(|place| place.connection == connection)
+            && place.answered.take().is_some()
+        {
+            place.number += 1;
         }
         Ok(Verdict::Durable)
     }
