@@ -211,6 +211,26 @@ fn a_position_that_is_taken_under_way_stops_only_its_shard() {
     assert_eq!(store.append(&group(3)).unwrap(), [Verdict::Stale; 2]);
 }
 
+/// SE-38: a proxy, or a server that was stopped, takes a connection and says nothing. It is given up in time, and the next host is
+/// asked.
+#[test]
+fn a_host_that_says_nothing_is_given_up() {
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = |port: u16, more: &str| {
+        parse(&format!("postgres://postgres@127.0.0.1:{port}{more}/postgres?sslmode=disable&connect_timeout=1"))
+    };
+    let port = mute.local_addr().unwrap().port();
+    let fault = PostgresStore::open(&at(port, ""), 1).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    assert!(fault.to_string().contains("cannot be reached: no answer after 2 s"), "{fault}");
+
+    let schema = Schema::new(1);
+    let proxy = Proxy::start(server());
+    let url = at(port, &format!(",127.0.0.1:{}", proxy.port())).with_schema(&schema.name).unwrap();
+    let mut store = PostgresStore::open(&url, 1).unwrap();
+    assert_eq!(store.open_shard(SHARD, "p").unwrap().head, Seq(0));
+}
+
 /// Inside of somebody's runtime, where waiting on one's own is not allowed, a store works all the same.
 #[test]
 fn a_store_is_used_and_dropped_inside_of_a_runtime() {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use rustls_tokio_postgres::MakeRustlsConnect;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{Host, SslMode};
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::fault::Trouble;
@@ -18,7 +20,7 @@ use super::link::Live;
 use crate::url::{PostgresUrl, Tls};
 use crate::{Durability, Fault, FaultKind};
 
-/// How long making a connection may take, unless the URL says otherwise.
+/// How long reaching a host may take, unless the URL says otherwise, and so long again what follows: TLS, the login, the session.
 const CONNECTING: Duration = Duration::from_secs(10);
 /// After so long without a sign of the other side a connection is given up.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -58,7 +60,8 @@ impl Role {
 
 /// Where a store is and how it is reached.
 pub(super) struct Settings {
-    config: Config,
+    /// One for each host, in the order in which they are tried.
+    hosts: Vec<Config>,
     /// Nothing for a socket of this machine, which has no TLS.
     tls: Option<MakeRustlsConnect>,
     pub(super) schema: String,
@@ -98,7 +101,8 @@ impl Settings {
         if is_local && matches!(url.tls(), Tls::Require | Tls::Verify) {
             return Err(unusable("a socket of this machine has no TLS: give a host, or take sslmode out".into()));
         }
-        Ok(Self { config, tls, schema: url.schema().to_owned(), durability: url.durability(), strict: url.strict() })
+        let (hosts, schema) = (each_host(&config), url.schema().to_owned());
+        Ok(Self { hosts, tls, schema, durability: url.durability(), strict: url.strict() })
     }
 
     /// A connection whose session is set up. The server has not been asked what it is yet. Whoever waits for `heard` is
@@ -108,20 +112,42 @@ impl Settings {
         Ok(Live::new(client, task))
     }
 
-    /// A client whose session is set up, and the task that serves it.
+    /// A client whose session is set up, and the task that serves it: of the first host that answers in time. The client's own
+    /// limit is for the socket alone; a proxy, or a server that was stopped, takes the connection and says nothing.
     async fn dial(&self, role: Role, heard: &Arc<Notify>) -> Result<(Client, JoinHandle<()>), Trouble> {
-        let unreachable = |error| Trouble::Unreachable("the database cannot be reached".into(), Some(error));
+        let mut unreachable = None;
+        for config in &self.hosts {
+            let limit = config.get_connect_timeout().copied().unwrap_or(CONNECTING) * 2;
+            let why = match timeout(limit, self.reach(config, role, heard)).await {
+                Ok(Ok(reached)) => return Ok(reached),
+                Ok(Err(error)) => Trouble::Unreachable("the database cannot be reached".into(), Some(error)),
+                Err(_) => {
+                    let why = format!("the database cannot be reached: no answer after {} s", limit.as_secs());
+                    Trouble::Unreachable(why, None)
+                }
+            };
+            unreachable = Some(why);
+        }
+        Err(unreachable.unwrap_or_else(|| Trouble::Unreachable("the URL names no host".into(), None)))
+    }
+
+    async fn reach(
+        &self,
+        config: &Config,
+        role: Role,
+        heard: &Arc<Notify>,
+    ) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
         let (client, task) = match &self.tls {
             Some(tls) => {
-                let (client, connection) = self.config.connect(tls.clone()).await.map_err(unreachable)?;
+                let (client, connection) = config.connect(tls.clone()).await?;
                 (client, tokio::spawn(listen(connection, heard.clone())))
             }
             None => {
-                let (client, connection) = self.config.connect(NoTls).await.map_err(unreachable)?;
+                let (client, connection) = config.connect(NoTls).await?;
                 (client, tokio::spawn(listen(connection, heard.clone())))
             }
         };
-        client.batch_execute(&self.session(role)).await.map_err(unreachable)?;
+        client.batch_execute(&self.session(role)).await?;
         Ok((client, task))
     }
 
@@ -211,6 +237,43 @@ impl Settings {
         tracing::warn!(schema = self.schema, "{what}");
         Ok(())
     }
+}
+
+/// The same with one host each. Those that are to share the load are in an order by chance.
+fn each_host(all: &Config) -> Vec<Config> {
+    let (hosts, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
+    let count = hosts.len().max(addresses.len());
+    let alone = |index: usize| {
+        let mut one = Config::new();
+        all.get_user().map(|user| one.user(user));
+        all.get_password().map(|password| one.password(password));
+        all.get_dbname().map(|name| one.dbname(name));
+        all.get_options().map(|options| one.options(options));
+        all.get_application_name().map(|name| one.application_name(name));
+        all.get_connect_timeout().map(|limit| one.connect_timeout(*limit));
+        all.get_tcp_user_timeout().map(|limit| one.tcp_user_timeout(*limit));
+        all.get_keepalives_interval().map(|interval| one.keepalives_interval(interval));
+        all.get_keepalives_retries().map(|retries| one.keepalives_retries(retries));
+        one.keepalives(all.get_keepalives()).keepalives_idle(all.get_keepalives_idle());
+        one.ssl_mode(all.get_ssl_mode()).ssl_negotiation(all.get_ssl_negotiation());
+        one.target_session_attrs(all.get_target_session_attrs()).channel_binding(all.get_channel_binding());
+        match hosts.get(index) {
+            Some(Host::Tcp(name)) => drop(one.host(name)),
+            Some(Host::Unix(folder)) => drop(one.host_path(folder)),
+            None => {}
+        }
+        addresses.get(index).map(|address| one.hostaddr(*address));
+        ports.get(index).or(ports.first()).map(|port| one.port(*port));
+        one
+    };
+    if count < 2 {
+        return vec![all.clone()];
+    }
+    let mut each: Vec<Config> = (0..count).map(alone).collect();
+    if all.get_load_balance_hosts() == LoadBalanceHosts::Random {
+        each.sort_by_cached_key(|_| RandomState::new().build_hasher().finish());
+    }
+    each
 }
 
 /// Serves a connection until it ends. How it ends is told to whoever waits for an answer.
