@@ -163,8 +163,9 @@ impl PostgresUrl {
 /// As it was given, without the password.
 impl fmt::Display for PostgresUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let separator = if self.address.contains('?') { '&' } else { '?' };
-        write!(out, "{}{separator}schema={}", without_password(&self.address), self.schema)
+        let shown = without_password(&self.address);
+        let separator = if shown.contains('?') { '&' } else { '?' };
+        write!(out, "{shown}{separator}schema={}", self.schema)
     }
 }
 
@@ -184,19 +185,52 @@ fn is_plain(name: &str) -> bool {
         && !name.starts_with("pg_")
 }
 
-/// A URL as it may be shown.
+/// Options whose values are for everybody to see.
+const SHOWN: [&str; 11] = [
+    "application_name",
+    "connect_timeout",
+    "dbname",
+    "durability",
+    "host",
+    "port",
+    "schema",
+    "sslmode",
+    "sslrootcert",
+    "strict",
+    "target_session_attrs",
+];
+
+/// A URL as it may be shown, and any text in place of one. A password may have every sign in it that has a meaning elsewhere, if
+/// somebody forgot to write it as `%3F`: what cannot be told from one is left out.
 pub(super) fn without_password(text: &str) -> String {
-    let (place, query) = text.split_once('?').map_or((text, None), |(place, query)| (place, Some(query)));
-    let mut shown = match place.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?))) {
-        Some((scheme, (user, host))) => {
-            let user = user.split_once(':').map_or(user.to_owned(), |(name, _)| format!("{name}:***"));
-            format!("{scheme}://{user}@{host}")
-        }
-        None => place.to_owned(),
+    let Some((scheme, rest)) = text.split_once("://") else {
+        let is_database = text.starts_with("postgres");
+        return if is_database { "postgres:***".to_owned() } else { text.to_owned() };
     };
-    for (index, option) in query.unwrap_or_default().split('&').filter(|option| !option.is_empty()).enumerate() {
+    let (place, query) = rest.split_once('?').map_or((rest, ""), |(place, query)| (place, query));
+    let first = |text: &str| text.split([':', '@', '/', '?']).next().unwrap_or_default().to_owned();
+    if query.contains('@') {
+        return format!("{scheme}://{}:***", first(place));
+    }
+    let (user, place) = place.rsplit_once('@').map_or((None, place), |(user, place)| (Some(user), place));
+    let hosts = place.split('/').next().unwrap_or_default();
+    let has_port = |host: &str| {
+        let (_, behind) = host.rsplit_once(']').unwrap_or(("", host));
+        behind.split_once(':').is_none_or(|(_, port)| port.bytes().all(|sign| sign.is_ascii_digit()))
+    };
+    let mut shown = match user {
+        Some(user) if user.contains(':') => format!("{scheme}://{}:***@{place}", first(user)),
+        Some(user) => format!("{scheme}://{user}@{place}"),
+        None if hosts.split(',').all(has_port) => format!("{scheme}://{place}"),
+        None => format!("{scheme}://{}:***", first(place)),
+    };
+    for (index, option) in query.split('&').filter(|option| !option.is_empty()).enumerate() {
         shown.push(if index == 0 { '?' } else { '&' });
-        shown.push_str(if option.starts_with("password=") { "password=***" } else { option });
+        match option.split_once('=') {
+            Some((name, _)) if SHOWN.contains(&name) => shown.push_str(option),
+            Some((name, _)) => shown.push_str(&format!("{name}=***")),
+            None => shown.push_str("***"),
+        }
     }
     shown
 }
@@ -243,6 +277,22 @@ mod tests {
             let error = text.parse::<StoreUrl>().unwrap_err().to_string();
             assert!(error.contains("postgres://ada:***@db/orders") && !error.contains("secret"), "{error}");
         }
+        for (text, shown) in [
+            ("postgres://ada:se?cret@db/orders", "postgres://ada:***"),
+            ("postgres://ada:se/c:r@et@db/orders?schema=A", "postgres://ada:***@db/orders?schema=A"),
+            ("postgres://ada:se?c&ret@db/orders?schema=A", "postgres://ada:***"),
+            ("postgres://ada@db/orders?schema=A&password=se@cret", "postgres://ada:***"),
+            ("postgres://ada@db/orders?pasword=secret", "postgres://ada@db/orders?pasword=***"),
+            ("postgres://ada@db/orders?secret", "postgres://ada@db/orders?***"),
+            ("postgres://ada:secret%40db/orders", "postgres://ada:***"),
+            ("postgres:ada:secret@db/orders", "postgres:***"),
+            ("postgres://db:5432,[::1]:5433/orders?schema=A", "postgres://db:5432,[::1]:5433/orders?schema=A"),
+        ] {
+            let error = text.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{shown:?}")), "{text}: {error}");
+        }
+        let url = parse("postgres://ada:secret@db/orders?password=se@cret");
+        assert!(!format!("{url}").contains("cret"), "{url}");
         let url = parse("postgres://ada:secret@db/orders?password=secret");
         for shown in [format!("{url:?}"), format!("{url}"), format!("{:?}", StoreUrl::Postgres(url.clone()))] {
             assert!(!shown.contains("secret"), "{shown}");
