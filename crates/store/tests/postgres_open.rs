@@ -44,6 +44,28 @@ fn a_store_is_made_once() {
     assert_eq!(schema.edit("SELECT count(*), sum(epoch) FROM shard"), format!("{}|0", counts[0]));
 }
 
+/// SQ-14: making tables, and changing large ones, takes as long as it takes; waiting for whoever uses them does not. As many shards
+/// as there can be are made by a few statements.
+#[test]
+fn a_store_is_made_without_a_limit_of_time() {
+    let server = Server::start_with(FAST);
+    server.psql(
+        "CREATE TABLE seen (statement text, lock text);
+         CREATE FUNCTION note() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO public.seen VALUES (current_setting('statement_timeout'), current_setting('lock_timeout'));
+         END $$;
+         CREATE EVENT TRIGGER note ON ddl_command_end EXECUTE FUNCTION note();",
+    );
+    let store = PostgresStore::open(&parse(&server.url()), 4_096).unwrap();
+    assert_eq!(server.psql("SELECT DISTINCT statement FROM seen"), "0");
+    assert_eq!(server.psql("SELECT lock FROM seen GROUP BY lock ORDER BY count(*) DESC LIMIT 1"), "10s");
+    let made = "SELECT count(*), sum(id) FROM abide.shard JOIN abide.progress ON shard = id";
+    assert_eq!((store.map().count(), server.psql(made)), (4_096, format!("4096|{}", 4_096 * 4_095 / 2)));
+    drop(store);
+    let mut again = PostgresStore::open(&parse(&server.url()), 1).unwrap();
+    assert_eq!(again.open_shard(ShardId(4_095), "p").unwrap().epoch.0, 1);
+}
+
 /// Several stores are in one database, each in a schema of its own.
 #[test]
 fn stores_in_one_database_know_nothing_of_each_other() {

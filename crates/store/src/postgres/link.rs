@@ -97,7 +97,21 @@ impl Link {
     ) -> Result<T, Trouble> {
         let Self { runtime, line } = self;
         let runtime = runtime.as_ref().expect("the runtime is there until the link is dropped");
-        wait(runtime, async || line.run(work, &what).await)
+        let patience = line.role.patience();
+        wait(runtime, async || line.run(work, patience, &what).await)
+    }
+
+    /// The same for what takes as long as it takes, and is the same when it is done twice. A connection whose other side is gone
+    /// ends by itself.
+    pub(super) fn run_at_leisure<T: Send>(
+        &mut self,
+        doing: &str,
+        what: impl AsyncFn(&mut Live) -> Result<T, Trouble> + Send + Sync,
+    ) -> Result<T, Fault> {
+        let Self { runtime, line } = self;
+        let runtime = runtime.as_ref().expect("the runtime is there until the link is dropped");
+        let done = wait(runtime, async || line.run(Work::Repeatable, Duration::MAX, &what).await);
+        done.map_err(|trouble| trouble.into_fault(doing, Work::Repeatable.lost()))
     }
 
     /// Waits for a notification, for the end of the connection, or for `most`.
@@ -162,11 +176,15 @@ impl Line {
         Self { settings, role, live: None, made: 0, used: Instant::now(), heard: Arc::new(Notify::new()) }
     }
 
-    async fn run<T>(&mut self, work: Work, what: &impl AsyncFn(&mut Live) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    async fn run<T>(
+        &mut self,
+        work: Work,
+        patience: Duration,
+        what: &impl AsyncFn(&mut Live) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
         let mut again = work != Work::Once;
         loop {
             let live = self.connected().await?;
-            let patience = live.patience;
             let done = timeout(patience, what(live)).await.unwrap_or(Err(Trouble::Late));
             self.used = Instant::now();
             let Err(trouble) = done else { return done };
@@ -193,7 +211,6 @@ impl Line {
             // The one before is given up first: it may hold what the next one needs.
             self.live = None;
             let mut live = self.settings.connect(self.role, &self.heard).await?;
-            live.patience = self.role.patience();
             self.made += 1;
             live.number = self.made;
             self.live = Some(live);
@@ -208,7 +225,6 @@ pub(super) struct Live {
     client: Client,
     task: JoinHandle<()>,
     statements: HashMap<&'static str, Statement>,
-    patience: Duration,
     /// Which connection of its link it is. What holds only while the server lives is known by it.
     number: u64,
     /// Shards whose logs end with what was written by this connection.
@@ -224,7 +240,7 @@ impl Drop for Live {
 impl Live {
     pub(super) fn new(client: Client, task: JoinHandle<()>) -> Self {
         let (statements, followed) = (HashMap::new(), HashSet::new());
-        Self { client, task, statements, patience: Duration::MAX, number: 0, followed }
+        Self { client, task, statements, number: 0, followed }
     }
 
     pub(super) fn number(&self) -> u64 {

@@ -26,9 +26,10 @@ impl PostgresStore {
         let settings = Arc::new(Settings::of(url)?);
         let mut link = Link::new(settings.clone(), Role::Owner)?;
         let doing = format!("opening {url}");
+        link.run(&doing, Work::Read, async |live: &mut Live| settings.check(live).await)?;
+        // Tables of an earlier release may be large.
+        link.run_at_leisure(&doing, async |live: &mut Live| schema::migrate(live, &settings.schema, shards).await)?;
         let found = link.run(&doing, Work::Repeatable, async |live: &mut Live| {
-            settings.check(live).await?;
-            schema::migrate(live, &settings.schema, shards).await?;
             import::check(live, &settings.schema).await?;
             // The first of each is not to wait for this.
             live.prepare(&[ROW, ROWS, MESSAGES, FLUSH]).await?;

@@ -50,15 +50,18 @@ fn unknown(schema: &str, format: u64) -> Fault {
 }
 
 /// Brings a schema to this release's format. `shards` counts only for one that is new. Those who come at the same time
-/// wait for each other, and find it done.
+/// wait for each other, however long it takes, and find it done.
 pub(super) async fn migrate(live: &mut Live, schema: &str, shards: u16) -> Result<(), Trouble> {
     match format(live, schema).await? {
         Some(FORMAT) => return Ok(()),
         Some(newer) if newer > FORMAT => return Err(unknown(schema, u64::from(newer)).into()),
         Some(_) | None => {}
     }
-    live.transaction("BEGIN", async |live| {
+    // Whoever uses a table is not waited for so long: others would wait behind.
+    let lock_timeout = live.query_one("SELECT current_setting('lock_timeout')", &[]).await?.try_get::<_, String>(0)?;
+    live.transaction("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0", async |live| {
         live.query_one("SELECT pg_advisory_xact_lock(hashtextextended('abide schema ' || $1, 0))", &[&schema]).await?;
+        live.batch(&format!("SET LOCAL lock_timeout = '{lock_timeout}'")).await?;
         let found = format(live, schema).await?.unwrap_or(0);
         let exists = live.query_one("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", &[&schema]).await?;
         if !exists.try_get::<_, bool>(0)? {
@@ -79,10 +82,8 @@ pub(super) async fn migrate(live: &mut Live, schema: &str, shards: u16) -> Resul
 /// What a new store begins with.
 async fn begin(live: &mut Live, shards: u16) -> Result<(), Trouble> {
     write_setting(live, setting::SHARDS, u64::from(shards)).await?;
-    for shard in ShardMap::new(shards).all() {
-        ShardRow::new(shard).insert(live).await?;
-    }
-    Ok(())
+    let rows: Vec<ShardRow> = ShardMap::new(shards).all().map(ShardRow::new).collect();
+    ShardRow::insert_all(live, &rows).await
 }
 
 pub(super) async fn write_setting(live: &mut Live, name: &str, value: u64) -> Result<(), Trouble> {

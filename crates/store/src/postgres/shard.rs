@@ -50,16 +50,21 @@ impl ShardRow {
         Self { shard, epoch: ShardEpoch(0), owner: None, leased: false }
     }
 
-    pub(super) async fn insert(&self, live: &mut Live) -> Result<(), Trouble> {
-        let id = small(self.shard.0);
+    /// Writes rows of shards that nobody has owned yet.
+    pub(super) async fn insert_all(live: &mut Live, rows: &[Self]) -> Result<(), Trouble> {
+        let ids: Vec<i16> = rows.iter().map(|row| small(row.shard.0)).collect();
+        let sums: Vec<i64> = rows.iter().map(Self::sum).collect();
+        let ends: Vec<i64> = rows.iter().map(|row| end_sum(row.shard, 0, Seq(0), 0)).collect();
         live.execute(
-            "INSERT INTO shard (id, epoch, leased, checksum) VALUES ($1, $2, $3, $4)",
-            &[&id, &(self.epoch.0 as i64), &self.leased, &self.sum()],
+            "INSERT INTO shard (id, epoch, leased, checksum)
+             SELECT n.id, 0, false, n.sum FROM unnest($1::smallint[], $2::bigint[]) AS n (id, sum)",
+            &[&ids, &sums],
         )
         .await?;
         live.execute(
-            "INSERT INTO progress (shard, number, head, last, checksum, watermark, mark) VALUES ($1, 0, 0, 0, $2, 0, 0)",
-            &[&id, &end_sum(self.shard, 0, Seq(0), 0)],
+            "INSERT INTO progress (shard, number, head, last, checksum, watermark, mark)
+             SELECT n.id, 0, 0, 0, n.sum, 0, 0 FROM unnest($1::smallint[], $2::bigint[]) AS n (id, sum)",
+            &[&ids, &ends],
         )
         .await?;
         Ok(())
