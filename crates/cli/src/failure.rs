@@ -138,6 +138,10 @@ impl From<HouseError> for Failure {
             HouseError::Asked { .. } => {
                 ("asked", "start an engine that has its workflow, and stop it when it was answered")
             }
+            HouseError::AskedMeanwhile { .. } => (
+                "asked",
+                "nobody may ask by SQL during an export: take away who may call abide.start, signal and cancel",
+            ),
             HouseError::Unbegun { .. } => ("unbegun", "abide dead-letter list shows it"),
             HouseError::Differs { .. } => ("differs", "the store cannot be opened; remove it, and report this"),
             _ => ("failed", ""),

@@ -5,6 +5,7 @@
 mod shop;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use abide_pg_testing::{FAST, Server};
@@ -27,6 +28,8 @@ async fn a_store_moves_to_a_database_and_back() {
 
     let left = shop.abide(&["store", "export", "--to", "there.jsonl", "--json"]).ok().json();
     assert_eq!((&left["runs"]["awaiting_signal"], &left["runs"]["sleeping"]), (&Value::from(1), &Value::from(1)));
+    let mode = fs::metadata(shop.dir().join("there.jsonl")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it holds every payload");
     let again = shop.abide(&["store", "export", "--to", "there.jsonl"]);
     assert!(again.code == 2 && again.err.contains("code: file_exists"), "{again:?}");
     let url = server.url();

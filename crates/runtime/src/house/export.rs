@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
 
 use abide_kernel::envelope::Message;
-use abide_kernel::{Fact, Row, RunId, Seq, ShardId, Timestamp, moving};
+use abide_kernel::{Fact, RequestId, Row, RunId, Seq, ShardId, Timestamp, moving};
 use abide_store::{DeadLetterItem, Fault, FaultKind, Store};
 
 use super::file::{Contents, Letter, Line, Packed, Writer};
@@ -55,10 +55,8 @@ fn write(house: &mut House, now: Timestamp, out: &mut dyn Write) -> Result<Conte
             return Err(HouseError::Disturbed);
         }
     }
-    if let Some(mut intake) = house.store.intake()?
-        && let Some(asked) = intake.read(1)?.first()
-    {
-        return Err(HouseError::Asked { request: asked.request });
+    if let Some(request) = first_asked(house)? {
+        return Err(HouseError::Asked { request });
     }
     let letters = house.reader()?.dead_letters()?;
     letters.iter().try_for_each(check_letter)?;
@@ -79,7 +77,17 @@ fn write(house: &mut House, now: Timestamp, out: &mut dyn Write) -> Result<Conte
     }
     let runs = Snapshot::read(reader)?.stats()?.runs;
     house.check_ours()?;
+    // The shards are ours, and nobody has to own one to ask.
+    if let Some(request) = first_asked(house)? {
+        return Err(HouseError::AskedMeanwhile { request });
+    }
     writer.end(runs.into_iter().collect())
+}
+
+/// The first that was asked by SQL and has no answer.
+fn first_asked(house: &House) -> Result<Option<RequestId>, HouseError> {
+    let Some(mut intake) = house.store.intake()? else { return Ok(None) };
+    Ok(intake.read(1)?.first().map(|asked| asked.request))
 }
 
 /// A key that is held for a run which nobody began would be free in the next store.

@@ -61,6 +61,14 @@ pub enum HouseError {
         /// The first of them.
         request: RequestId,
     },
+    /// The same, and it was not there when the export began.
+    #[error(
+        "{request} was asked by SQL while the store was exported: stop whoever asks, have an engine answer it, and export again"
+    )]
+    AskedMeanwhile {
+        /// The first of them.
+        request: RequestId,
+    },
     /// A message that begins a run was set aside: the key of that run is held, and there is no run.
     #[error("{letter} would begin a run whose key is held for it: requeue or discard it before the store is exported")]
     Unbegun {

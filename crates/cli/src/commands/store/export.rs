@@ -1,7 +1,8 @@
 //! `abide store export`: everything a store holds, in one file, for another store.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use abide_runtime::house;
@@ -17,7 +18,7 @@ use crate::screen::Screen;
 /// Write everything the store holds to a file, for another store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nobody may work on the store meanwhile: stop its engines first. Runs go with their journals: open and ended ones, with
+Nobody may work on the store meanwhile, or ask by SQL: stop its engines first, and who asks. Runs go with their journals: open and ended ones, with
 their timers, signals, effects and everything that is answered only once; and dead letters. The last line says what all
 that adds up to. The file holds what runs were given and returned: keep it as you keep the store.
 
@@ -40,7 +41,7 @@ impl Export {
         }
         // Under its own name only when it is whole.
         let part = part(&self.to);
-        let mut out = BufWriter::new(File::create(&part).map_err(|error| unwritable(&part, &error))?);
+        let mut out = BufWriter::new(create(&part).map_err(|error| unwritable(&part, &error))?);
         let exported = house::export(|| place.at.open(None), &name(), screen.now(), &mut out);
         let contents = exported.map_err(Failure::from).and_then(|contents| {
             out.flush().and_then(|()| out.get_ref().sync_all()).map_err(|error| unwritable(&part, &error))?;
@@ -54,12 +55,21 @@ impl Export {
     }
 }
 
+/// A file that only its owner may read, in place of what an export left that was killed.
+fn create(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
 fn part(to: &Path) -> PathBuf {
     let mut name = to.as_os_str().to_owned();
     name.push(".part");
     name.into()
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::usage("unwritable", format!("{} cannot be written: {error}", path.display()))
 }
