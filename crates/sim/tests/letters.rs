@@ -16,7 +16,7 @@ use abide_kernel::transition::record::{Entry, Recording, Wanted};
 use abide_kernel::transition::update::Requesting;
 use abide_kernel::{
     ClaimId, Claimant, Consume, EndedAt, ErrorInfo, Fingerprint, Moment, Op, OpKind, OpState, Outcome, Payload, Policy,
-    RunId, ShardId, StartSpec, Str, Timestamp, TokenHash,
+    RunId, ShardEpoch, ShardId, StartSpec, Str, Timestamp, TokenHash,
 };
 use abide_runtime::{Happened, Letter, Mail, Offer};
 use abide_store::{Filter, Member, Page};

@@ -19,6 +19,7 @@ pub(crate) struct Found {
     pub(crate) terminal_twice: Vec<String>,
     pub(crate) lease_overlaps: Vec<String>,
     pub(crate) mismatches: Vec<String>,
+    pub(crate) asked_not_once: Vec<String>,
     pub(crate) open: u64,
 }
 
@@ -75,7 +76,24 @@ pub(crate) fn audit_with(reader: &mut dyn Reader, ledger: &Ledger) -> Result<Fou
             found.mismatches.push(format!("{id}: its index row is not the fold of its journal"));
         }
     }
+    found.asked_not_once = asked_not_once(&folded, ledger);
     Ok(found)
+}
+
+/// What was asked by SQL and committed is one run, or one signal of one; what was rolled back is none.
+fn asked_not_once(folded: &BTreeMap<String, Folded>, ledger: &Ledger) -> Vec<String> {
+    let mut done: BTreeMap<String, u64> = BTreeMap::new();
+    for run in folded.values().map(|folded| &folded.run).filter(|run| !run.is_reservation()) {
+        for request in std::iter::once(run.started.request).chain(run.dedup.iter().map(|seen| seen.request)) {
+            *done.entry(request.to_string()).or_default() += 1;
+        }
+    }
+    let times = |request: &String| done.get(request).copied().unwrap_or(0);
+    let committed = ledger.asked.iter().filter(|request| times(request) != 1);
+    let withdrawn = ledger.withdrawn.iter().filter(|request| times(request) != 0);
+    let say = |request: &String, what: &str| format!("{request} was {what}, and done {} times", times(request));
+    let committed = committed.map(|request| say(request, "committed"));
+    committed.chain(withdrawn.map(|request| say(request, "rolled back"))).collect()
 }
 
 /// How a run ended, in the words of the process.

@@ -1,6 +1,6 @@
 //! The ledger: what the process acknowledged, noted outside of it, line by line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::audit::Found;
 
@@ -17,6 +17,12 @@ pub(crate) struct Ledger {
     pub(crate) cancelled: BTreeMap<String, ()>,
     /// Calls of what must not happen twice, by run.
     pub(crate) calls: BTreeMap<String, u64>,
+    /// Requests by SQL whose transaction was committed, and those whose transaction was rolled back.
+    pub(crate) asked: BTreeSet<String>,
+    pub(crate) withdrawn: BTreeSet<String>,
+    /// How many were committed, on all stores.
+    pub(crate) asked_in_all: u64,
+    pub(crate) asked_not_once: u64,
     /// Why processes said that they can not go on.
     pub(crate) closed: Vec<String>,
     /// Acknowledgements on stores that are done with.
@@ -54,6 +60,12 @@ impl Ledger {
                     self.problems.push(format!("{run} did twice what must not happen twice"));
                 }
             }
+            ["asked", request, "."] => {
+                self.asked_in_all += u64::from(self.asked.insert((*request).to_owned()));
+            }
+            ["withdrawn", request, "."] => {
+                self.withdrawn.insert((*request).to_owned());
+            }
             ["closed", reason, "."] => self.closed.push((*reason).to_owned()),
             ["cancelled", run, "."] => {
                 self.cancelled.insert((*run).to_owned(), ());
@@ -79,16 +91,20 @@ impl Ledger {
         self.signals.clear();
         self.ended.clear();
         self.cancelled.clear();
+        self.asked.clear();
+        self.withdrawn.clear();
         self.closed.clear();
     }
 
     /// Adds what an audit found.
     pub(crate) fn add(&mut self, found: &Found) {
         self.lost += found.lost.len() as u64;
+        self.asked_not_once += found.asked_not_once.len() as u64;
         self.terminal_twice += found.terminal_twice.len() as u64;
         self.lease_overlaps += found.lease_overlaps.len() as u64;
         self.rebuild_mismatches += found.mismatches.len() as u64;
-        for list in [&found.lost, &found.terminal_twice, &found.lease_overlaps, &found.mismatches] {
+        let Found { lost, terminal_twice, lease_overlaps, mismatches, asked_not_once, .. } = found;
+        for list in [lost, terminal_twice, lease_overlaps, mismatches, asked_not_once] {
             self.problems.extend(list.iter().take(5).cloned());
         }
     }

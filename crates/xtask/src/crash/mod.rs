@@ -11,6 +11,7 @@ pub(crate) mod worker;
 mod workload;
 
 mod bit_flips;
+mod by_sql;
 mod clock_jumps;
 mod full_disk;
 mod image;

@@ -10,11 +10,11 @@ use abide::{Client, ClientError, Refusal};
 use abide_pg_testing::Server;
 use abide_runtime::Audit;
 use abide_store::postgres::{open_read_only, raw_client};
-use abide_store::{PostgresUrl, StoreUrl};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::by_sql::{ask_for_ever, parse};
 use super::ledger::Ledger;
 use super::pauses::send;
 use super::process::{Plan, Process, Shared, Task};
@@ -294,22 +294,18 @@ impl Harness<'_> {
             "shards": self.options.shards,
             "seed": self.options.seed,
             "node_lease_ms": NODE_LEASE_MS,
+            "asked_by_sql": self.ledger.asked_in_all,
+            "asked_not_once": self.ledger.asked_not_once,
             "takeover_p50_ms": takeover_p50_ms,
             "takeovers": takeovers.len(),
             "faults": self.faults,
         });
         tell(&self.ledger, particular)?;
         ensure!(!self.ledger.calls.is_empty(), "nothing was done that must not happen twice, so nothing was shown");
+        ensure!(self.ledger.asked_in_all > 0, "nothing was asked by SQL, so nothing was shown of that");
         let slow = takeover_p50_ms.filter(|ms| takeovers.len() >= TAKEOVERS_MIN && *ms > TAKEOVER_MS_MAX);
         ensure!(slow.is_none(), "taking over takes {slow:?} ms, and {TAKEOVER_MS_MAX} ms are promised");
         Ok(())
-    }
-}
-
-fn parse(url: &str) -> Result<PostgresUrl> {
-    match url.parse()? {
-        StoreUrl::Postgres(url) => Ok(url),
-        StoreUrl::Sqlite { .. } | StoreUrl::Memory => bail!("expected the URL of a database, found {url}"),
     }
 }
 
@@ -346,8 +342,10 @@ impl Asking {
 }
 
 /// The load of a node of several: what fails because another node or the database is away is given up.
-pub(super) async fn load_for_ever(client: &Client, notes: &Notes, seed: u64) -> Result<()> {
+pub(super) async fn load_for_ever(client: &Client, notes: &Notes, seed: u64, url: &str) -> Result<()> {
     let mut loaders = Vec::new();
+    let (asking, asked) = (url.to_owned(), notes.clone());
+    loaders.push(tokio::spawn(async move { ask_for_ever(&asking, &asked, seed).await }));
     for loader in 0..LOADERS {
         let (client, notes) = (client.clone(), notes.clone());
         let mut chance = fastrand::Rng::with_seed(seed ^ loader.wrapping_mul(0x9e37_79b9));

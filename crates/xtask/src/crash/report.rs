@@ -55,6 +55,7 @@ pub(crate) fn tell(ledger: &Ledger, particular: Value) -> Result<()> {
         + ledger.lease_overlaps
         + ledger.rebuild_mismatches
         + ledger.unfinished
+        + ledger.asked_not_once
         + ledger.called_twice();
     ensure!(wrong == 0, "{wrong} things are not as they were promised");
     ensure!(ledger.acknowledged() > 0, "nothing was acknowledged, so nothing was shown");

@@ -9,7 +9,7 @@ use abide_runtime::points;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use super::{audit, nodes, workload};
+use super::{audit, by_sql, nodes, workload};
 
 /// What the process is told.
 #[derive(Args)]
@@ -84,6 +84,7 @@ async fn serve(options: &Options) -> Result<()> {
         .register(workload::plain())
         .register(workload::long())
         .register(workload::signalled())
+        .register(workload::told())
         .register(workload::timed())
         .register(workload::parent())
         .register(workload::flaky())
@@ -97,12 +98,15 @@ async fn serve(options: &Options) -> Result<()> {
         .context("opening the engine")?;
     let client = engine.client();
     if options.drain {
+        if options.node.is_some() {
+            by_sql::all_answered(&options.store).await?;
+        }
         drain(&client).await?;
         engine.stop(Duration::from_secs(10)).await;
         return Ok(());
     }
     let loaded = match (options.few, options.large) {
-        _ if options.node.is_some() => nodes::load_for_ever(&client, &notes, options.seed).await,
+        _ if options.node.is_some() => nodes::load_for_ever(&client, &notes, options.seed, &options.store).await,
         (Some(runs), _) => few(&client, &notes, options.seed, runs).await,
         (None, Some(runs)) => large(&client, &notes, runs).await,
         (None, None) => load_for_ever(&client, &notes, options.seed).await,
