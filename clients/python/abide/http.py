@@ -37,7 +37,7 @@ class BadUrl(AbideError, ValueError):
 
 
 class _Stale(Exception):
-    """A kept connection was closed by the other side before it answered anything."""
+    """A kept connection was closed by the other side, and the request may go over the next."""
 
 
 @dataclass
@@ -45,6 +45,10 @@ class _Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     used: bool = False
+
+    def closed(self) -> bool:
+        """Whether it is known to lead nowhere."""
+        return self.reader.at_eof() or self.reader.exception() is not None or self.writer.is_closing()
 
     def close(self) -> None:
         self.writer.close()
@@ -87,8 +91,10 @@ class Http:
             Unencodable: no head can have what is in this one, and nothing was sent.
         """
         head = self._head(method, path, data, headers or {})
+        # What a server does once however often it is asked.
+        repeatable = method == "GET" or "Idempotency-Key" in (headers or {})
         try:
-            return await asyncio.wait_for(self._exchange(method, head + (data or b"")), timeout)
+            return await asyncio.wait_for(self._exchange(method, head + (data or b""), repeatable), timeout)
         except asyncio.TimeoutError:
             raise ConnectionFailed(f"{method} {path}: no answer within {timeout:g} s") from None
         except tls.SSLCertVerificationError as error:
@@ -126,13 +132,12 @@ class Http:
         except UnicodeEncodeError as error:
             raise Unencodable(f"the head of a request: expected text, found half of a surrogate pair in it: {error}") from error
 
-    async def _exchange(self, method: str, request: bytes) -> Response:
+    async def _exchange(self, method: str, request: bytes, repeatable: bool) -> Response:
         while True:
             connection = self._idle.pop() if self._idle else await self._connect()
             try:
-                response, keep = await self._talk(connection, method, request)
+                response, keep = await self._talk(connection, method, request, repeatable)
             except _Stale:
-                # The server closed it while it was idle, and so has not seen the request: the next is tried.
                 connection.close()
                 continue
             except BaseException:
@@ -149,22 +154,24 @@ class Http:
         opening = asyncio.open_connection(self._host, self._port, ssl=self._ssl, limit=HEAD_BYTES_MAX)
         return _Connection(*await asyncio.wait_for(opening, self._connect_timeout))
 
-    async def _talk(self, connection: _Connection, method: str, request: bytes) -> tuple[Response, bool]:
+    async def _talk(
+        self, connection: _Connection, method: str, request: bytes, repeatable: bool
+    ) -> tuple[Response, bool]:
         reader, writer = connection.reader, connection.writer
+        if connection.used and connection.closed():
+            raise _Stale
         try:
-            if connection.used and reader.at_eof():
-                raise _Stale
             writer.write(request)
             await writer.drain()
             line = await reader.readline()
+            if not line:
+                raise ConnectionResetError("the server closed the connection without an answer")
         except (ConnectionResetError, BrokenPipeError):
-            if connection.used:
+            # It was likely closed while it was idle. But the server may also have carried the request out before it died, and
+            # then a second one may be refused for what the first did: whoever asked must know that it was sent.
+            if connection.used and repeatable:
                 raise _Stale from None
             raise
-        if not line:
-            if connection.used:
-                raise _Stale
-            raise ConnectionResetError("the server closed the connection without an answer")
         while True:
             version, _, rest = line.decode("latin-1").rstrip("\r\n").partition(" ")
             status = int(rest.split(" ", 1)[0])

@@ -16,6 +16,7 @@ from fake import Asked, Fake, Said, problem
 from support import go
 
 import abide
+from abide import http
 from abide.http import BadUrl
 
 RUN = "run_" + "0" * 31 + "1"
@@ -102,6 +103,37 @@ class Http(unittest.TestCase):
                     await asyncio.sleep(0.01)
                     await client.get(RUN)
                 self.assertEqual(fake.connections, 2)
+
+        go(test())
+
+    def test_what_a_kept_connection_may_have_carried_is_sent_again_only_if_it_is_done_once(self) -> None:
+        async def test(method: str, headers: dict[str, str]) -> int:
+            async with Fake(Script(Said({}), Said(how="hang_up"), Said({}))) as fake:
+                asking = http.Http(fake.url)
+                await asking.request(method, "/", headers=headers)
+                try:
+                    await asking.request(method, "/", headers=headers)
+                except abide.ConnectionFailed:
+                    pass
+                await asking.close()
+                return len(fake.asked)
+
+        self.assertEqual(go(test("GET", {})), 3)
+        self.assertEqual(go(test("POST", {"Idempotency-Key": "k"})), 3)
+        self.assertEqual(go(test("POST", {})), 2)
+
+    def test_a_connection_that_was_seen_to_close_carries_nothing(self) -> None:
+        async def test() -> None:
+            async with Fake(Script(Said({}))) as fake:
+                asking = http.Http(fake.url)
+                await asking.request("POST", "/")
+                await fake.stop()
+                await fake.start()
+                while not asking._idle[0].closed():
+                    await asyncio.sleep(0)
+                await asking.request("POST", "/")
+                await asking.close()
+                self.assertEqual((fake.connections, len(fake.asked)), (2, 2))
 
         go(test())
 

@@ -125,14 +125,19 @@ export class Http {
       const { request } = this.url.protocol === "https:" ? secureHttp : plainHttp;
       let asked: plainHttp.ClientRequest;
       let answered = false;
+      // What a server does once however often it is asked.
+      const repeatable = method === "GET" || options.headers?.["Idempotency-Key"] !== undefined;
       const over = (settle: () => void) => {
         clearTimeout(timer);
         options.signal?.removeEventListener("abort", aborted);
         settle();
       };
       const failed = (error: Error & { code?: string }) => {
-        // The server closed it while it was idle, and so has not seen the request: the next connection is tried.
-        if (!answered && asked?.reusedSocket && STALE.has(error.code ?? "")) return over(() => resolve("stale"));
+        // It was likely closed while it was idle, and the next connection is tried. But the server may also have carried the
+        // request out before it died, and then a second one may be refused for what the first did: whoever asked must know
+        // that it was sent.
+        const closed = !answered && asked?.reusedSocket && STALE.has(error.code ?? "");
+        if (closed && repeatable) return over(() => resolve("stale"));
         const said = `${method} ${path} at ${this.url.host}: ${error.message || error.code || error.name}`;
         if (UNTRUSTED.has(error.code ?? "")) {
           const untrusted = `${said} (${error.code}): the server's certificate is not trusted; ${cure(error.code)}`;

@@ -24,6 +24,7 @@ import {
   workflow,
 } from "abide";
 
+import { Http } from "../dist/http.js";
 import { Fake, type Handler, inOrder, problem, type Said } from "./fake.js";
 
 const RUN = `run_${"0".repeat(31)}1`;
@@ -67,6 +68,20 @@ describe("requests", () => {
     fake.hangUp();
     await client.get(RUN);
     assert.equal(fake.connections, 2);
+  });
+
+  test("what a kept connection may have carried is sent again only if it is done once", async (t) => {
+    const sent = async (method: string, headers: Record<string, string>) => {
+      const [, fake] = await asking(t, inOrder({ body: {} }, { how: "hang_up" }, { body: {} }));
+      const http = new Http(fake.url);
+      t.after(() => http.close());
+      await http.request(method, "/", undefined, { headers });
+      await http.request(method, "/", undefined, { headers }).catch((error) => assert.ok(error instanceof ConnectionFailed));
+      return fake.asked.length;
+    };
+    assert.equal(await sent("GET", {}), 3);
+    assert.equal(await sent("POST", { "Idempotency-Key": "k" }), 3);
+    assert.equal(await sent("POST", {}), 2);
   });
 
   test("a request without an answer is sent again under its key", async (t) => {
