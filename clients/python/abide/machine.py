@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import Any, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, AsyncIterator, Awaitable, Callable, Sequence
 
 from . import jsons
 from .context import place
@@ -32,6 +33,7 @@ class StepContext:
         self._ledger = Ledger(attempt, function=False)
         self._writing = asyncio.Lock()
         self._stuck = asyncio.Event()
+        self._ended: Ended | None = None
         self.run_id: str = attempt["run"]
         self.workflow: str = attempt["workflow"]
         self.version: int = attempt["version"]
@@ -143,15 +145,29 @@ class StepContext:
         async with self._writing:
             if not self._ledger.unwritten:
                 return
+            # What is not recorded has its numbers: the step cannot go on without it, nor can what else it does end it.
             try:
                 await self._link.record(self._ledger.take_entries())
             except Unknown:
-                raise Ended(GIVE_BACK) from None
+                self._ended = Ended(GIVE_BACK)
             except Problem as problem:
-                raise Ended(refused(problem)) from None
+                self._ended = Ended(refused(problem))
             except Unencodable as error:
-                # What is not recorded has its numbers: the step cannot go on without it.
-                raise Ended(failed(error, [])) from None
+                self._ended = Ended(failed(error, []))
+            if self._ended is not None:
+                raise self._ended
+
+    @asynccontextmanager
+    async def _settled(self) -> AsyncIterator[None]:
+        """Waits until nothing is being written: what is on its way must be there before what comes with an outcome.
+
+        Raises:
+            Ended: it was not recorded.
+        """
+        async with self._writing:
+            if self._ended is not None:
+                raise self._ended
+            yield
 
 
 class Machine:
@@ -241,31 +257,36 @@ class Machine:
 
     async def _work(self, step: Step, ctx: StepContext) -> Say | None:
         try:
-            outcome = await step(ctx)
+            try:
+                outcome = await step(ctx)
+            except Ended:
+                raise
+            except (Exception, SystemExit) as error:
+                return await self._erred(as_step_error(error), ctx)
+            return await self._came(outcome, ctx)
         except Ended as ended:
             return ended.say
-        except (Exception, SystemExit) as error:
-            return await self._erred(as_step_error(error), ctx)
-        # What is on its way must be there before what comes with the outcome.
-        async with ctx._writing:
-            return self._came(outcome, ctx)
 
-    async def _erred(self, error: StepError, ctx: StepContext) -> Say | None:
+    async def _erred(self, error: StepError, ctx: StepContext) -> Say:
         if self._on_error is not None:
             try:
-                return self._came(await self._on_error(error, ctx), ctx)
-            except Ended as ended:
-                return ended.say
+                outcome = await self._on_error(error, ctx)
+            except Ended:
+                raise
             except (Exception, SystemExit) as again:
                 error = as_step_error(again)
-        reopen = [error.op] if error.op is not None else ctx._ledger.curable()
-        return failed(error, ctx._ledger.take_entries(), self.retry, reopen)
+            else:
+                return await self._came(outcome, ctx)
+        async with ctx._settled():
+            reopen = [error.op] if error.op is not None else ctx._ledger.curable()
+            return failed(error, ctx._ledger.take_entries(), self.retry, reopen)
 
-    def _came(self, outcome: Any, ctx: StepContext) -> Say:
-        if not isinstance(outcome, Outcome):
-            said = f"step {quoted(ctx.step)}: expected an outcome like abide.done(...), found {type(outcome).__name__}"
-            return failed(terminal("no_outcome", said), ctx._ledger.take_entries())
-        try:
-            return complete(jsons.plain("the outcome", outcome.message), ctx._ledger.take_entries())
-        except StepError as error:
-            return failed(error, ctx._ledger.take_entries())
+    async def _came(self, outcome: Any, ctx: StepContext) -> Say:
+        async with ctx._settled():
+            if not isinstance(outcome, Outcome):
+                said = f"step {quoted(ctx.step)}: expected an outcome like abide.done(...), found {type(outcome).__name__}"
+                return failed(terminal("no_outcome", said), ctx._ledger.take_entries())
+            try:
+                return complete(jsons.plain("the outcome", outcome.message), ctx._ledger.take_entries())
+            except StepError as error:
+                return failed(error, ctx._ledger.take_entries())

@@ -24,6 +24,7 @@ AT_ONCE = 4
 class Report:
     """Something said of an attempt, and who waits for the answer."""
 
+    claim: Any
     data: bytes
     """As it is sent."""
     answer: asyncio.Future[dict[str, Any]]
@@ -51,12 +52,15 @@ class Reporter:
         self._more = more
         self._got = got
         self._queue: list[Report] = []
+        self._under_way: set[Any] = set()
+        """Claims of which something is under way: what else is said of them waits, so that it arrives in order."""
+        self._senders = 0
         self._sending: set[asyncio.Task[None]] = set()
         self._timeout = 30.0
 
     def say(self, claim: Any, say: Say, *, frees: bool = False) -> Report:
         """Sends a report as soon as it can. One that has no JSON form is not sent, and takes no other with it."""
-        report = Report(b"", asyncio.get_running_loop().create_future(), frees)
+        report = Report(claim, b"", asyncio.get_running_loop().create_future(), frees)
         try:
             report.data = jsons.encode("the report", {"claim": claim, "say": say})
         except Unencodable as error:
@@ -66,7 +70,7 @@ class Reporter:
             self._drop(report, Unencodable(f"the report has no JSON form: {type(error).__name__}"))
             return report
         self._queue.append(report)
-        if len(self._sending) < AT_ONCE:
+        if self._senders < AT_ONCE:
             self._spawn()
         return report
 
@@ -98,6 +102,8 @@ class Reporter:
             task.cancel()
 
     def _spawn(self) -> None:
+        # Counted here and not by the tasks: one that has ended is among them for a moment more, and would send nothing.
+        self._senders += 1
         task = asyncio.ensure_future(self._send())
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
@@ -105,9 +111,26 @@ class Reporter:
     async def _send(self) -> None:
         # What becomes ready in the same turn of the loop goes together.
         await asyncio.sleep(0)
-        while self._queue:
-            batch, self._queue = self._queue[:BATCH_MAX], self._queue[BATCH_MAX:]
+        while batch := self._take():
+            claims = {report.claim for report in batch}
             await self._settle(batch)
+            self._under_way -= claims
+        self._senders -= 1
+
+    def _take(self) -> list[Report]:
+        """What may go now: of each claim all that was said, or nothing while something of it is under way."""
+        batch: list[Report] = []
+        waiting: list[Report] = []
+        held = set(self._under_way)
+        for report in self._queue:
+            if report.claim in held or len(batch) >= BATCH_MAX:
+                held.add(report.claim)
+                waiting.append(report)
+            else:
+                batch.append(report)
+        self._queue = waiting
+        self._under_way |= {report.claim for report in batch}
+        return batch
 
     async def _settle(self, batch: list[Report]) -> None:
         """Sends a batch until it is answered."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import unittest
 from typing import Any
 
 from support import go
 
 import abide
+from abide.link import Unknown
 from abide.testing import TestEngine, crash_everywhere
 
 
@@ -112,6 +114,67 @@ class Machines(unittest.TestCase):
             self.assertEqual(await TestEngine(machine).start("breaks").result(), "OSError: no")
 
         go(test())
+
+    def test_what_ends_a_step_does_not_overtake_what_it_records(self) -> None:
+        """A step that fails while the record of another of its effects is under way: numbers that come with its end follow
+        those of the record."""
+
+        def machine_of(answers: bool) -> abide.Machine:
+            machine = abide.Machine("both", controls=[abide.allow()])
+
+            @machine.step("one")
+            async def one(ctx: abide.StepContext) -> abide.Outcome:
+                await asyncio.gather(
+                    ctx.effect("wire", lambda: 1, policy="unsafe_once"),
+                    ctx.effect("look", lambda: 1 / 0, policy="pure"),
+                )
+                return abide.done()
+
+            if answers:
+
+                @machine.on_error
+                async def answer(error: abide.StepError, ctx: abide.StepContext) -> abide.Outcome:
+                    return abide.done()
+
+            return machine
+
+        async def test(answers: bool, refusal: Exception | None) -> list[str]:
+            said: list[str] = []
+            begun, go_on = asyncio.Event(), asyncio.Event()
+
+            class Slow:
+                lost = asyncio.Event()
+
+                def now(self) -> int:
+                    return 0
+
+                async def record(self, entries: list[Any]) -> None:
+                    begun.set()
+                    await go_on.wait()
+                    if refusal is not None:
+                        raise refusal
+                    said.append("record")
+
+                async def progress(self, name: str, value: Any) -> None:
+                    raise AssertionError("nobody says so here")
+
+            machine = machine_of(answers)
+            engine = TestEngine(machine)
+            attempt = engine.claim(engine.start("both").run)
+            executing = asyncio.ensure_future(machine.execute(attempt, Slow()))
+            await begun.wait()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            self.assertFalse(executing.done())
+            go_on.set()
+            ended = await executing or {}
+            return [*said, *ended]
+
+        for answers, end in ((False, "fail"), (True, "complete")):
+            with self.subTest(answers=answers):
+                self.assertEqual(go(test(answers, None)), ["record", end])
+                # Whether it was recorded is not known, so nothing can follow it.
+                self.assertEqual(go(test(answers, Unknown("lost"))), ["give_back"])
 
     def test_an_effect_in_doubt_gives_the_worker_back(self) -> None:
         machine = abide.Machine("once", controls=[abide.allow()])

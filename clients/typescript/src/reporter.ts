@@ -16,6 +16,7 @@ const TIMEOUT_MS = 30_000;
 
 /** Something said of an attempt, and who waits for the answer. */
 interface Report {
+  readonly claim: string;
   /** As it is sent. */
   readonly data: string;
   readonly answered: (answer: ReportAnswer) => void;
@@ -37,6 +38,9 @@ export interface Places {
 /** Sends reports. */
 export class Reporter {
   private queue: Report[] = [];
+  /** Claims of which something is under way: what else is said of them waits, so that it arrives in order. */
+  private readonly underWay = new Set<string>();
+  private senders = 0;
   private readonly sending = new Set<Promise<void>>();
   private readonly stopped = new AbortController();
 
@@ -60,7 +64,7 @@ export class Reporter {
     let report: Report | undefined;
     try {
       return await new Promise<ReportAnswer>((answered, refused) => {
-        report = { data: "", answered, refused, frees, sent: 0 };
+        report = { claim, data: "", answered, refused, frees, sent: 0 };
         if (this.stopped.signal.aborted) return this.drop(report, new Unknown("the worker stops"));
         try {
           report = { ...report, data: encode("the report", { claim, say }) };
@@ -68,7 +72,7 @@ export class Reporter {
           return this.drop(report, error);
         }
         this.queue.push(report);
-        if (this.sending.size < AT_ONCE) this.spawn();
+        if (this.senders < AT_ONCE) this.spawn();
       });
     } catch (error) {
       // The refusal of the second may only mean that the first was recorded.
@@ -88,9 +92,13 @@ export class Reporter {
   /** Stops sending. */
   stop(): void {
     this.stopped.abort();
+    // Nobody may wait for good for a report that nobody sends.
+    for (const report of this.queue.splice(0)) this.drop(report, new Unknown("the worker stops"));
   }
 
   private spawn(): void {
+    // Counted here and not by the promises: one that has ended is among them for a moment more, and would send nothing.
+    this.senders += 1;
     const sending = this.send().finally(() => this.sending.delete(sending));
     this.sending.add(sending);
   }
@@ -98,9 +106,29 @@ export class Reporter {
   private async send(): Promise<void> {
     // What becomes ready in the same turn of the loop goes together.
     await new Promise((resolve) => setImmediate(resolve));
-    while (this.queue.length > 0 && !this.stopped.signal.aborted) {
-      await this.settle(this.queue.splice(0, BATCH_MAX));
+    for (let batch = this.take(); batch.length > 0; batch = this.take()) {
+      await this.settle(batch);
+      for (const { claim } of batch) this.underWay.delete(claim);
     }
+    this.senders -= 1;
+  }
+
+  /** What may go now: of each claim all that was said, or nothing while something of it is under way. */
+  private take(): Report[] {
+    const batch: Report[] = [];
+    const waiting: Report[] = [];
+    const held = new Set(this.underWay);
+    for (const report of this.queue) {
+      if (held.has(report.claim) || batch.length >= BATCH_MAX) {
+        held.add(report.claim);
+        waiting.push(report);
+      } else {
+        batch.push(report);
+      }
+    }
+    this.queue = waiting;
+    for (const { claim } of batch) this.underWay.add(claim);
+    return batch;
   }
 
   /** Sends a batch until it is answered. */
