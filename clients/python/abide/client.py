@@ -17,8 +17,8 @@ from .http import Http
 from .outcome import child
 from .times import Duration, duration_ms, now_ms
 
-RETRIED = frozenset({429, 503})
-"""Answers after which the same request is sent again."""
+RETRIED = frozenset({408, 429, 502, 503, 504})
+"""Answers after which the same request is sent again: the server's own, and those of proxies that did not reach it."""
 
 WAIT_MS = 20_000
 """How long one request waits for something to happen."""

@@ -151,6 +151,15 @@ class Http(unittest.TestCase):
 
         go(test())
 
+    def test_what_a_proxy_answers_for_a_server_it_did_not_reach_is_asked_again(self) -> None:
+        async def test() -> None:
+            async with Fake(Script(*[Said("no", status) for status in (408, 502, 504)], Said({"run": RUN}))) as fake:
+                async with abide.Client(fake.url) as client:
+                    self.assertEqual(await client.get(RUN), {"run": RUN})
+                self.assertEqual(len(fake.asked), 4)
+
+        go(test())
+
     def test_a_server_that_is_not_there_or_silent_is_given_up(self) -> None:
         async def silent(asked: Asked) -> Said:
             await asyncio.sleep(5)

@@ -9,7 +9,7 @@ import signal
 import unittest
 from typing import Any
 
-from fake import Said, problem
+from fake import Asked, Said, problem
 from served import Served
 from support import go
 
@@ -398,6 +398,29 @@ class Workers(unittest.TestCase):
                 worker.stop()
                 await working
                 self.assertEqual([run.run.result for run in runs], [10, 11, 12, 13])
+
+        go(test())
+
+    def test_a_proxy_that_answers_for_the_server_ends_no_worker_and_no_report(self) -> None:
+        async def test() -> None:
+            async with Served(TestEngine(five)) as served:
+                proxied = [Said("no", 408), Said("no", 502)]
+                within = served.fake.handler
+
+                async def handler(asked: Asked) -> Said:
+                    if asked.path.endswith("/claims") and proxied:
+                        return proxied.pop(0)
+                    return await within(asked)
+
+                served.fake.handler = handler
+                served.broken = [Said("no", 408), Said("no", 504)]
+                run = served.start("five", 1)
+                worker = worker_of(served, five)
+                working = asyncio.ensure_future(worker.run())
+                await served.ended(run)
+                worker.stop()
+                await working
+                self.assertEqual((run.run.result, run.run.claims, proxied), (11, 1, []))
 
         go(test())
 

@@ -22,8 +22,8 @@ import type {
 } from "./protocol.js";
 import { type Duration, durationMs } from "./times.js";
 
-/** Answers after which the same request is sent again. */
-export const RETRIED: ReadonlySet<number> = new Set([429, 503]);
+/** Answers after which the same request is sent again: the server's own, and those of proxies that did not reach it. */
+export const RETRIED: ReadonlySet<number> = new Set([408, 429, 502, 503, 504]);
 
 /** How long one request waits for something to happen. */
 const WAIT_MS = 20_000;

@@ -94,6 +94,13 @@ describe("requests", () => {
     assert.deepEqual(fake.asked[0]?.body, { workflow: "order", input: { n: 1 }, key: "k", on_conflict: "reuse" });
   });
 
+  test("what a proxy answers for a server it did not reach is asked again", async (t) => {
+    const proxied: Said[] = [408, 502, 504].map((status) => ({ body: "no", status }));
+    const [client, fake] = await asking(t, inOrder(...proxied, { body: BODY }));
+    assert.deepEqual(await client.get(RUN), BODY);
+    assert.equal(fake.asked.length, 4);
+  });
+
   test("a server that is not there or silent is given up", async (t) => {
     const [client, fake] = await asking(t, () => new Promise(() => {}), { timeout: 50, retryFor: 10 });
     await assert.rejects(client.get(RUN), (error) => error instanceof ConnectionFailed && /no answer within 0.05 s/.test(error.message));

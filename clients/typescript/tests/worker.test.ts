@@ -331,6 +331,21 @@ test("a report that cannot be read does not take others with it", { timeout: 30_
   assert.deepEqual(runs.map((run) => inner(run).result), [10, 11, 12, 13]);
 });
 
+test("a proxy that answers for the server ends no worker and no report", { timeout: 30_000 }, async (t) => {
+  const served = await serving(t, five);
+  const proxied = [408, 502].map((status) => ({ body: "no", status }));
+  const within = served.fake.handler;
+  served.fake.handler = async (asked) => (asked.path.endsWith("/claims") && proxied.shift()) || within(asked);
+  served.broken = [408, 504].map((status) => ({ body: "no", status }));
+  const run = served.engine.start(five, 1);
+  const worker = workerOf(served, [five]);
+  const working = worker.run();
+  await served.ended(run);
+  worker.stop();
+  await working;
+  assert.deepEqual([inner(run).result, inner(run).claims, proxied], [11, 1, []]);
+});
+
 test("a worker that may not work says so", { timeout: 30_000 }, async (t) => {
   const served = await serving(t, five);
   served.fake.handler = async () => problem(401, "unauthenticated");
