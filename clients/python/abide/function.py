@@ -36,6 +36,7 @@ class Workflow:
     version: int = 1
     retry: RetryPolicy | None = None
     controls: Controls = field(default_factory=Controls)
+    compact_after: int | None = None
 
     def offer(self) -> dict[str, Any]:
         """What a worker offers to execute."""
@@ -68,8 +69,11 @@ def workflow(
     retry: RetryPolicy | None = None,
     controls: Sequence[Control] = (),
     operations: Sequence[tuple[str, str]] = (),
+    compact_after: int | None = None,
 ) -> Callable[[Code], Workflow]:
     """Makes a workflow of an async function `(ctx, input)`.
+
+    With `compact_after` the journal of a run begins anew once it has so many rows.
 
     Raises:
         PlanError: an operation that it declares needs a control and has none.
@@ -80,7 +84,7 @@ def workflow(
     def made(code: Code) -> Workflow:
         if not inspect.iscoroutinefunction(code):
             raise TypeError(f"workflow {name!r}: expected an async function, found {code!r}")
-        return Workflow(name, code, version, retry, planned)
+        return Workflow(name, code, version, retry, planned, check_rows(compact_after))
 
     return made
 
@@ -101,9 +105,30 @@ def failed(
     return {"fail": said}
 
 
-def complete(outcome: dict[str, Any], entries: list[Entry]) -> Say:
+def complete(
+    outcome: dict[str, Any],
+    entries: list[Entry],
+    *,
+    consume: str = "presented",
+    handled: StepError | None = None,
+    compact_after: int | None = None,
+) -> Say:
     """An attempt returned."""
-    return {"complete": {"outcome": outcome, "entries": entries}}
+    said: dict[str, Any] = {"outcome": outcome, "entries": entries}
+    if consume != "presented":
+        said["consume"] = consume
+    if handled is not None:
+        said["handled"] = jsons.written(handled)
+    if compact_after is not None:
+        said["compact_after"] = compact_after
+    return {"complete": said}
+
+
+def check_rows(rows: int | None) -> int | None:
+    """After how many rows a journal begins anew, if it can be so many."""
+    if rows is not None and (not isinstance(rows, int) or rows < 1):
+        raise ValueError(f"compact_after: expected a number of rows from 1 on, found {rows!r}")
+    return rows
 
 
 class _Running:
@@ -148,12 +173,15 @@ class _Running:
         return failed(failure, still_asking(entries), self.function.retry, reopen)
 
     def _came(self, came: Returned | Suspended) -> Say:
+        return complete(self._outcome(came), came.entries, compact_after=self.function.compact_after)
+
+    def _outcome(self, came: Returned | Suspended) -> dict[str, Any]:
         if isinstance(came, Suspended):
-            return complete({"suspend": {"seen": came.seen}}, came.entries)
+            return {"suspend": {"seen": came.seen}}
         if self.inside.again is not None:
-            return complete({"continue_as_new": {"input": self.inside.again[0]}}, came.entries)
+            return {"continue_as_new": {"input": self.inside.again[0]}}
         assert not isinstance(came.error, BeginAgain), "a new beginning has an input"
-        return complete({"done": {"result": came.value}}, came.entries)
+        return {"done": {"result": came.value}}
 
     async def _undo(self, failure: StepError | None, entries: list[Entry]) -> Say:
         """Undoes what was done, the last first, and ends the run as it must end."""

@@ -39,6 +39,14 @@ class Link(Protocol):
             Unknown: whether it was heard is not known.
         """
 
+    async def start_child(self, key: str, start: dict[str, Any]) -> str:
+        """Starts a child under a key, and gives its id: that of the child that is there, if the key has one.
+
+        Raises:
+            Problem: it was refused.
+            Unknown: whether it was started is not known.
+        """
+
 
 class Unknown(AbideError):
     """Whether something was recorded is not known: the claim goes back."""

@@ -11,8 +11,8 @@ from . import jsons
 from .context import place
 from .control import Control, Controls, Operation
 from .drive import call_outside, caller, recorded
-from .errors import Problem, StepError, Unencodable, as_step_error, terminal
-from .function import complete, failed, identity
+from .errors import ClaimLost, Problem, StepError, Unencodable, as_step_error, terminal
+from .function import check_rows, complete, failed, identity
 from .hashing import hex16, input_hash, stable_hash
 from .ledger import POLICIES, REPLAY_SAFE, Known, Ledger, quoted
 from .link import GIVE_BACK, Ended, Link, Say, Unknown, refused, set_aside
@@ -84,6 +84,22 @@ class StepContext:
             await self._link.progress(name, jsons.plain("the progress", value))
         except Unknown:
             pass
+
+    async def start_child(self, key: str, start: dict[str, Any]) -> str:
+        """Starts a child, made with `abide.child`, does not wait for its end, and gives its id. The same key gives the same
+        child, over all attempts at this step.
+
+        Raises:
+            Problem: it was refused.
+        """
+        begun = jsons.plain("how the child begins", start)
+        try:
+            return await self._link.start_child(key, begun)
+        except Unknown:
+            # Whoever has the attempt next is given the child, if it was started.
+            raise Ended(GIVE_BACK) from None
+        except ClaimLost:
+            raise Ended(None) from None
 
     def effect(
         self,
@@ -181,10 +197,13 @@ class Machine:
         retry: RetryPolicy | None = None,
         controls: Sequence[Control] = (),
         operations: Sequence[tuple[str, str]] = (),
+        compact_after: int | None = None,
     ) -> None:
+        """With `compact_after` the journal of a run begins anew once it has so many rows."""
         self.name = name
         self.version = version
         self.retry = retry
+        self.compact_after = check_rows(compact_after)
         self.controls = Controls(tuple(controls), tuple(Operation(*operation) for operation in operations))
         self.controls.plan()
         self.steps: dict[str, Step] = {}
@@ -276,17 +295,21 @@ class Machine:
             except (Exception, SystemExit) as again:
                 error = as_step_error(again)
             else:
-                return await self._came(outcome, ctx)
+                return await self._came(outcome, ctx, handled=error)
         async with ctx._settled():
             reopen = [error.op] if error.op is not None else ctx._ledger.curable()
             return failed(error, ctx._ledger.take_entries(), self.retry, reopen)
 
-    async def _came(self, outcome: Any, ctx: StepContext) -> Say:
+    async def _came(self, outcome: Any, ctx: StepContext, handled: StepError | None = None) -> Say:
         async with ctx._settled():
             if not isinstance(outcome, Outcome):
                 said = f"step {quoted(ctx.step)}: expected an outcome like abide.done(...), found {type(outcome).__name__}"
                 return failed(terminal("no_outcome", said), ctx._ledger.take_entries())
             try:
-                return complete(jsons.plain("the outcome", outcome.message), ctx._ledger.take_entries())
+                message = jsons.plain("the outcome", outcome.message)
             except StepError as error:
                 return failed(error, ctx._ledger.take_entries())
+            entries = ctx._ledger.take_entries()
+            return complete(
+                message, entries, consume=outcome.consumes, handled=handled, compact_after=self.compact_after
+            )

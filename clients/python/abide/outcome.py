@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Iterable, Union
 
@@ -12,6 +12,8 @@ from .times import Duration, duration_ms, from_datetime, write_instant
 
 When = Union[Duration, datetime]
 """From now on, or an instant."""
+
+CONSUMES = ("presented", "by_name")
 
 
 def moment(when: When) -> dict[str, Any]:
@@ -26,6 +28,14 @@ class Outcome:
     """What happens next to a run."""
 
     message: dict[str, Any]
+    consumes: str = "presented"
+
+    def consume(self, how: str) -> Outcome:
+        """Which signals that the step waited for it uses up when it goes on: those that were `presented` to it, which is what
+        happens if nothing is said, or all of these names (`by_name`), also those that arrived while it ran."""
+        if how not in CONSUMES:
+            raise ValueError(f"consume: expected one of {', '.join(CONSUMES)}, found {how!r}")
+        return replace(self, consumes=how)
 
 
 def _some(**fields: Any) -> dict[str, Any]:

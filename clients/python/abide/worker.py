@@ -61,6 +61,10 @@ class Held:
     async def progress(self, name: str, value: Any) -> None:
         await self._reporter.asked(self.claim, {"progress": {"name": name, "value": value}})
 
+    async def start_child(self, key: str, start: dict[str, Any]) -> str:
+        answer = await self._reporter.asked(self.claim, {"start_child": {"key": key, "start": start}})
+        return str(answer["child"])
+
     def lose(self, why: str) -> None:
         """The claim has ended without it."""
         if not self.lost.is_set():

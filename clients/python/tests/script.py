@@ -1,4 +1,4 @@
-"""The small script language of the replay vectors, as a workflow. See clients/vectors/README.md."""
+"""The small script language of the vectors, as a workflow. See clients/vectors/README.md."""
 
 from __future__ import annotations
 
@@ -21,12 +21,37 @@ class Script:
         """How many entries are durable."""
         self._over: dict[str, asyncio.Event] = {}
 
-    def workflow(self) -> abide.Workflow:
-        """The workflow of the case."""
+    def _options(self) -> dict[str, Any]:
         case = self.case
         retry = case.get("retry")
         controls = [getattr(abide, control["rule"])(control.get("name")) for control in case.get("controls", [])]
-        made = abide.workflow("script", retry=None if retry is None else abide.RetryPolicy(**retry), controls=controls)
+        return {"retry": None if retry is None else abide.RetryPolicy(**retry), "controls": controls}
+
+    def machine(self) -> abide.Machine:
+        """The machine of the case, with one step."""
+        machine = abide.Machine("script", compact_after=self.case.get("compact_after"), **self._options())
+
+        async def outcome(ctx: Any, steps: list[Any], scope: dict[str, Any]) -> abide.Outcome:
+            returned = await self._steps(ctx, steps, scope)
+            assert returned is not None, "a step has an outcome"
+            return returned[0]
+
+        @machine.step("run")
+        async def run(ctx: abide.StepContext) -> abide.Outcome:
+            return await outcome(ctx, self.case["script"], {})
+
+        if "on_error" in self.case:
+
+            @machine.on_error
+            async def on_error(error: abide.StepError, ctx: abide.StepContext) -> abide.Outcome:
+                return await outcome(ctx, self.case["on_error"], {"error": error.code})
+
+        return machine
+
+    def workflow(self) -> abide.Workflow:
+        """The workflow of the case."""
+        case = self.case
+        made = abide.workflow("script", **self._options())
 
         async def code(ctx: abide.Context, input: Any) -> Any:
             scope: dict[str, Any] = {"input": input}
@@ -47,8 +72,8 @@ class Script:
                 continue
             if "as" in step:
                 scope[step["as"]] = value
-            if verb == "return" or (verb in ("patch", "scope") and isinstance(value, tuple)):
-                return (value,) if verb == "return" else value
+            if verb in ("return", "outcome") or (verb in ("patch", "scope") and isinstance(value, tuple)):
+                return value if verb in ("patch", "scope") else (value,)
         return None
 
     def _value(self, ctx: abide.Context, expression: Any, scope: dict[str, Any]) -> Any:
@@ -88,6 +113,20 @@ class Script:
 
     def _event(self, key: str) -> asyncio.Event:
         return self._over.setdefault(key, asyncio.Event())
+
+    async def _start_child(self, ctx: abide.StepContext, said: dict[str, Any], _: Any) -> str:
+        return await ctx.start_child(said["key"], abide.child(said["workflow"], said.get("input")))
+
+    async def _outcome(self, ctx: Any, said: dict[str, Any], scope: dict[str, Any]) -> abide.Outcome:
+        (kind, fields), = said["of"].items()
+        state = self._value(ctx, fields.get("state"), scope)
+        made = {
+            "next": lambda: abide.next_step(fields["step"], state),
+            "replay": lambda: abide.replay(state, _ms(fields["delay_ms"])),
+            "await": lambda: abide.await_signals(fields["signals"], state),
+            "done": lambda: abide.done(self._value(ctx, fields.get("result"), scope)),
+        }[kind]()
+        return made.consume(said["consume"]) if "consume" in said else made
 
     async def _sleep(self, ctx: abide.Context, said: dict[str, Any], _: Any) -> None:
         await ctx.sleep(to_datetime(read_instant(said["until"])) if "until" in said else _ms(said["ms"]))

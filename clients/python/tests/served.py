@@ -86,21 +86,26 @@ class Served:
         if said in self.answered and "heartbeat" not in report["say"]:
             return {**self.answered[said], "recorded": {"rev": 1, "duplicate": True}}
         try:
-            self._say(run, report, token)
+            more = self._say(run, report, token)
         except Problem as no:
             return {"problem": no.body}
+        if more:
+            return more
         self.answered[said] = {"recorded": {"rev": 1, "duplicate": False}}
         return {"recorded": {"rev": 1, "duplicate": False}, "lease_until": "2026-01-01T00:00:30.000Z"}
 
-    def _say(self, run: Run, report: dict[str, Any], token: str) -> None:
+    def _say(self, run: Run, report: dict[str, Any], token: str) -> dict[str, Any]:
         if hashlib.sha256(token.encode()).hexdigest()[:32] != self.hashes[run.id]:
             raise refusal("wrong_token", "another worker's")
         if run.claims != claim_number(report["claim"]) or run.status != "executing":
             raise refusal("stale_claim", "another attempt has it")
         verb, said = next(iter(report["say"].items()))
+        if verb == "start_child":
+            return {"child": self.engine.start_child(run, said["key"], said["start"])}
         if verb == "record":
             run.write(said["entries"])
         elif verb == "give_back":
             run.status = "runnable"
         elif verb != "heartbeat":
             self.engine.apply(run, report["say"])
+        return {}

@@ -115,6 +115,36 @@ class Machines(unittest.TestCase):
 
         go(test())
 
+    def test_the_same_key_gives_the_same_child_wherever_the_worker_dies(self) -> None:
+        machine = abide.Machine("parent")
+
+        @machine.step("one")
+        async def one(ctx: abide.StepContext) -> abide.Outcome:
+            return abide.next_step("two", await ctx.start_child("kid", abide.child("kid", 3)))
+
+        @machine.step("two")
+        async def two(ctx: abide.StepContext) -> abide.Outcome:
+            other = await ctx.start_child("kid", abide.child("kid", 4))
+            return abide.done([ctx.state, other, ctx.children[0]["key"]])
+
+        @abide.workflow("kid")
+        async def kid(ctx: abide.Context, n: int) -> int:
+            return n
+
+        async def conflict() -> None:
+            engine = TestEngine(machine, kid)
+            run = engine.runs[engine.start("parent").id]
+            engine.start_child(run, "kid", abide.child("kid", 3))
+            with self.assertRaises(abide.Problem) as refused:
+                engine.start_child(run, "kid", abide.child("kid", 4))
+            self.assertEqual(refused.exception.code, "child_conflict")
+
+        self.assertGreater(go(crash_everywhere([machine, kid], "parent")), 3)
+        first, second = f"run_{2:032x}", f"run_{3:032x}"
+        found = go(TestEngine(machine, kid).start("parent").result())
+        self.assertEqual(found, [first, second, "kid"])
+        go(conflict())
+
     def test_what_ends_a_step_does_not_overtake_what_it_records(self) -> None:
         """A step that fails while the record of another of its effects is under way: numbers that come with its end follow
         those of the record."""
@@ -156,6 +186,9 @@ class Machines(unittest.TestCase):
                     said.append("record")
 
                 async def progress(self, name: str, value: Any) -> None:
+                    raise AssertionError("nobody says so here")
+
+                async def start_child(self, key: str, start: dict[str, Any]) -> str:
                     raise AssertionError("nobody says so here")
 
             machine = machine_of(answers)

@@ -21,6 +21,7 @@ from abide.times import read_instant
 
 UPDATE = "UPDATE_VECTORS" in os.environ
 RUN = "run_0193f2c4a1b20000000000000000000a"
+CHILD = "run_0193f2c4a1b20000000000000000000b"
 
 
 def attempt_of(case: dict[str, Any]) -> dict[str, Any]:
@@ -59,6 +60,7 @@ class CaseLink:
     def __init__(self, case: dict[str, Any], script: Script) -> None:
         self.lost = asyncio.Event()
         self.written: list[Any] = []
+        self.children: list[Any] = []
         self._clock = read_instant(case["clock"])
         self._script = script
 
@@ -67,6 +69,10 @@ class CaseLink:
 
     async def progress(self, name: str, value: Any) -> None:
         raise AssertionError("nobody says so here")
+
+    async def start_child(self, key: str, start: dict[str, Any]) -> str:
+        self.children.append({"key": key, "start": start})
+        return CHILD
 
     async def record(self, entries: list[Any]) -> None:
         await asyncio.sleep(0)
@@ -85,14 +91,36 @@ async def replayed(case: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"written": link.written + entries, "calls": script.calls}
     if verb == "complete":
         return {**found, "outcome": say["outcome"]}
-    error = say.pop("error")
-    fail: dict[str, Any] = {"code": error["code"], "retryable": error["retryable"]}
+    return {**found, "fail": fail_of(say)}
+
+
+def fail_of(say: dict[str, Any]) -> dict[str, Any]:
+    fail: dict[str, Any] = error_of(say["error"])
     if say.get("set_aside"):
         fail["set_aside"] = True
     if say.get("reopen"):
         fail["reopen"] = say["reopen"]
     fail["retried"] = "retry" in say
-    return {**found, "fail": fail}
+    return fail
+
+
+def error_of(error: dict[str, Any]) -> dict[str, Any]:
+    """What all SDKs say alike of an error."""
+    return {"code": error["code"], "retryable": error["retryable"]}
+
+
+async def stepped(case: dict[str, Any]) -> dict[str, Any]:
+    """What the SDK does in a case of a machine."""
+    script = Script(case)
+    link = CaseLink(case, script)
+    said = await script.machine().execute(attempt_of(case), link)
+    assert said is not None
+    (verb, say), = said.items()
+    found = {"written": link.written + say.pop("entries", []), "calls": script.calls, "children": link.children}
+    if verb == "fail":
+        return {**found, "fail": fail_of(say)}
+    handled = {"handled": error_of(say["handled"])} if "handled" in say else {}
+    return {**found, "complete": {**say, **handled}}
 
 
 class Vectors(unittest.TestCase):
@@ -128,6 +156,17 @@ class Vectors(unittest.TestCase):
                 self.assertEqual(found, case["expect"])
         if UPDATE:
             write("replay.json", cases)
+
+    def test_machines(self) -> None:
+        cases = vectors("machines.json")
+        for case in cases:
+            with self.subTest(case["name"]):
+                found = go(stepped(json.loads(json.dumps(case))))
+                if UPDATE:
+                    case["expect"] = found
+                self.assertEqual(found, case["expect"])
+        if UPDATE:
+            write("machines.json", cases)
 
     def test_policies(self) -> None:
         cases = vectors("policies.json")

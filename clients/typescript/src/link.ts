@@ -1,7 +1,7 @@
 /** What an attempt needs of whoever gave it: a clock, a way to write to its ledger, and news that it is lost. */
 
 import { AbideError, type Problem } from "./errors.js";
-import type { Attempt, Entry, ErrorInfo, Offer, Say } from "./protocol.js";
+import type { Attempt, Entry, ErrorInfo, Offer, Say, Start } from "./protocol.js";
 
 /** The way from an attempt to its engine. */
 export interface Link {
@@ -26,6 +26,14 @@ export interface Link {
    * @throws {Unknown} whether it was heard is not known.
    */
   progress(name: string, value: unknown): Promise<void>;
+
+  /**
+   * Starts a child under a key, and gives its id: that of the child that is there, if the key has one.
+   *
+   * @throws {Problem} it was refused.
+   * @throws {Unknown} whether it was started is not known.
+   */
+  startChild(key: string, start: Start): Promise<string>;
 }
 
 /** A workflow that a worker can execute: a function or a machine. */

@@ -5,17 +5,17 @@ import { type Call, callOutside } from "./call.js";
 import type { EffectOptions } from "./context.js";
 import { type Control, Controls, checkPolicy } from "./control.js";
 import { recorded } from "./drive.js";
-import { AbideError, asStepError, describe, Problem, quoted, type StepError, terminal } from "./errors.js";
+import { AbideError, asStepError, ClaimLost, describe, Problem, quoted, type StepError, terminal, Unencodable } from "./errors.js";
 import { hex16, inputHash, stableHash } from "./hashing.js";
 import { plain } from "./jsons.js";
 import { type Known, REPLAY_SAFE } from "./known.js";
 import { Ledger, type Place } from "./ledger.js";
 import { type Executable, GIVE_BACK, type Link, refused, setAside, Unknown } from "./link.js";
 import { Outcome } from "./outcome.js";
-import type { Arrived, Attempt, Offer, Offspring, OutcomeMessage, Policy, Retry, Say, WokenBy } from "./protocol.js";
+import type { Arrived, Attempt, Offer, Offspring, OutcomeMessage, Policy, Retry, Say, Start, WokenBy } from "./protocol.js";
 import { type RetryPolicy, retryMessage } from "./retry.js";
 import { placeAbove } from "./wait.js";
-import { checkVersion, complete, failed, identity } from "./workflow.js";
+import { checkRows, checkVersion, complete, failed, identity } from "./workflow.js";
 
 /** A step: what happens next to a run. */
 export type Step<Input = any, State = any> = (ctx: StepContext<Input, State>) => Promise<Outcome>;
@@ -30,6 +30,8 @@ export interface MachineOptions<Input = any, State = any> {
   controls?: readonly Control[];
   /** What it does outside, to be checked before anything runs. */
   operations?: Readonly<Record<string, Policy>>;
+  /** The journal of a run begins anew once it has so many rows. */
+  compactAfter?: number;
   /** Answers the errors of all steps with an outcome of its own. */
   onError?: (error: StepError, ctx: StepContext<Input, State>) => Promise<Outcome>;
 }
@@ -125,6 +127,26 @@ export class StepContext<Input = any, State = any> {
       await this.link.progress(name, plain("the progress", value));
     } catch (error) {
       if (!(error instanceof Unknown)) throw error;
+    }
+  }
+
+  /**
+   * Starts a child, made with `child`, does not wait for its end, and gives its id. The same key gives the same child, over all
+   * attempts at this step.
+   *
+   * @throws {Problem} it was refused.
+   */
+  async startChild(key: string, start: Start): Promise<string> {
+    if (this.gone) return never();
+    const begins = plain("how the child begins", start) as Start;
+    try {
+      return await this.link.startChild(key, begins);
+    } catch (error) {
+      // Whoever has the attempt next is given the child, if it was started.
+      if (error instanceof Unknown) return this.end({ say: GIVE_BACK });
+      if (error instanceof ClaimLost) return this.end({ say: undefined });
+      if (error instanceof Problem || error instanceof Unencodable) throw error;
+      return this.end({ error });
     }
   }
 
@@ -247,6 +269,7 @@ export class Machine<Input = any, State = any> implements Executable {
   readonly version: number;
   private readonly retry: Retry | undefined;
   private readonly controls: Controls;
+  private readonly compactAfter: number | undefined;
   private readonly onError: MachineOptions<Input, State>["onError"];
   private readonly steps: ReadonlyMap<string, Step<Input, State>>;
 
@@ -259,6 +282,7 @@ export class Machine<Input = any, State = any> implements Executable {
     this.version = checkVersion(name, options.version);
     this.retry = options.retry === undefined ? undefined : retryMessage(options.retry);
     this.controls = new Controls(options.controls, options.operations);
+    this.compactAfter = checkRows(name, options.compactAfter);
     this.onError = options.onError;
     this.steps = new Map(Object.entries(steps));
     if (this.steps.size === 0) throw new AbideError(`machine ${quoted(name)}: expected steps { name: async (ctx) => … }, found none`);
@@ -313,7 +337,7 @@ export class Machine<Input = any, State = any> implements Executable {
     let found = error;
     if (this.onError !== undefined) {
       try {
-        return await this.came(await this.onError(error, ctx), ctx);
+        return await this.came(await this.onError(error, ctx), ctx, error);
       } catch (again) {
         found = asStepError(again);
       }
@@ -323,18 +347,21 @@ export class Machine<Input = any, State = any> implements Executable {
     return failed(found, ctx.ledger.takeEntries(), this.retry, reopen);
   }
 
-  private async came(outcome: unknown, ctx: StepContext<Input, State>): Promise<Say> {
+  private async came(outcome: unknown, ctx: StepContext<Input, State>, handled?: StepError): Promise<Say> {
     // What is on its way must be there before what comes with the outcome.
     await ctx.settled();
     if (!(outcome instanceof Outcome)) {
       const said = `step ${quoted(ctx.step)}: expected an outcome like done(...), found ${describe(outcome)}`;
       return failed(terminal("no_outcome", said), ctx.ledger.takeEntries());
     }
+    let message: OutcomeMessage;
     try {
-      return complete(plain("the outcome", outcome.message) as OutcomeMessage, ctx.ledger.takeEntries());
+      message = plain("the outcome", outcome.message) as OutcomeMessage;
     } catch (error) {
       return failed(asStepError(error), ctx.ledger.takeEntries());
     }
+    const { compactAfter } = this;
+    return complete(message, ctx.ledger.takeEntries(), { consume: outcome.consumes, handled, compactAfter });
   }
 }
 

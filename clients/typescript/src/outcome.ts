@@ -2,7 +2,7 @@
 
 import { asStepError, StepError } from "./errors.js";
 import { written } from "./jsons.js";
-import type { Join, OutcomeMessage, Start } from "./protocol.js";
+import type { Consume, Join, OutcomeMessage, Start } from "./protocol.js";
 import { type Duration, durationMs, moment, type When } from "./times.js";
 
 /** What happens next to a run. */
@@ -10,7 +10,17 @@ export class Outcome {
   constructor(
     /** As it is written. */
     readonly message: OutcomeMessage,
+    /** Which signals the step uses up. */
+    readonly consumes: Consume = "presented",
   ) {}
+
+  /**
+   * Which signals that the step waited for it uses up when it goes on: those that were `presented` to it, which is what happens
+   * if nothing is said, or all of these names (`by_name`), also those that arrived while it ran.
+   */
+  consume(how: Consume): Outcome {
+    return new Outcome(this.message, how);
+  }
 }
 
 /** What is known by a name: a workflow, or the name itself. */

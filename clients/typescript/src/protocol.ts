@@ -189,6 +189,18 @@ export type OutcomeMessage =
   | { stop: { error: ErrorInfo } }
   | { continue_as_new: { input: unknown } };
 
+/** Which of the signals that a step waited for it uses up: see `Outcome.consume`. */
+export type Consume = "presented" | "by_name";
+
+/** What is said of an attempt that returned. */
+export interface Complete {
+  outcome: OutcomeMessage;
+  entries: Entry[];
+  consume?: Consume;
+  handled?: ErrorInfo;
+  compact_after?: number;
+}
+
 /** What is said of an attempt that failed. */
 export interface Fail {
   error: ErrorInfo;
@@ -203,8 +215,9 @@ export type Say =
   | { heartbeat: object }
   | { progress: { name: string; value: unknown } }
   | { record: { entries: Entry[] } }
-  | { complete: { outcome: OutcomeMessage; entries: Entry[] } }
+  | { complete: Complete }
   | { fail: Fail }
+  | { start_child: { key: string; start: Start } }
   | { give_back: object };
 
 /** A workflow that a worker offers to execute. */
@@ -230,6 +243,7 @@ export interface ClaimWork {
 export interface ReportAnswer {
   recorded?: { rev: number; duplicate: boolean } | null;
   lease_until?: Instant | null;
+  child?: string | null;
   problem?: ProblemBody | null;
 }
 

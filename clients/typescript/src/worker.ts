@@ -9,7 +9,7 @@ import { Http, type TlsOptions } from "./http.js";
 import { encode } from "./jsons.js";
 import { type Executable, GIVE_BACK, type Link, SET_ASIDE, setAside, Unknown } from "./link.js";
 import { type Logger, TROUBLE } from "./logger.js";
-import type { Attempt, ClaimWork, Entry, Offer, Say } from "./protocol.js";
+import type { Attempt, ClaimWork, Entry, Offer, Say, Start } from "./protocol.js";
 import { Reporter } from "./reporter.js";
 import { type Duration, durationMs } from "./times.js";
 import { failed } from "./workflow.js";
@@ -74,6 +74,12 @@ class Held implements Link {
 
   async progress(name: string, value: unknown): Promise<void> {
     await this.reporter.ask(this.attempt.claim, { progress: { name, value } });
+  }
+
+  async startChild(key: string, start: Start): Promise<string> {
+    const { child } = await this.reporter.ask(this.attempt.claim, { start_child: { key, start } });
+    if (typeof child !== "string") throw new Unknown(`expected the child of ${describe(key)}, found ${describe(child)}`);
+    return child;
   }
 
   /** The claim has ended without it. */

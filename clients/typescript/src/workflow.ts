@@ -10,7 +10,7 @@ import { plain, written } from "./jsons.js";
 import type { Known } from "./known.js";
 import { Ledger } from "./ledger.js";
 import { Ended, type Executable, type Link } from "./link.js";
-import type { Attempt, Entry, Fail, Offer, OutcomeMessage, Policy, Retry, Say } from "./protocol.js";
+import type { Attempt, Complete, Consume, Entry, Fail, Offer, OutcomeMessage, Policy, Retry, Say } from "./protocol.js";
 import { type RetryPolicy, retryDelay, retryMessage } from "./retry.js";
 
 /** The one step of a function, as the journal names it. */
@@ -29,6 +29,8 @@ export interface WorkflowOptions {
   controls?: readonly Control[];
   /** What it does outside, to be checked before anything runs. */
   operations?: Readonly<Record<string, Policy>>;
+  /** The journal of a run begins anew once it has so many rows. */
+  compactAfter?: number;
 }
 
 /** The code of a function. */
@@ -45,6 +47,8 @@ export class Workflow<Input = any, Result = any> implements Executable {
   readonly retry: Retry | undefined;
   /** @internal */
   readonly controls: Controls;
+  /** @internal */
+  readonly compactAfter: number | undefined;
 
   /** @internal */
   constructor(
@@ -56,6 +60,7 @@ export class Workflow<Input = any, Result = any> implements Executable {
     this.version = checkVersion(name, options.version);
     this.retry = options.retry === undefined ? undefined : retryMessage(options.retry);
     this.controls = new Controls(options.controls, options.operations);
+    this.compactAfter = checkRows(name, options.compactAfter);
   }
 
   offer(): Offer {
@@ -119,8 +124,22 @@ export function failed(error: StepError, entries: Entry[], retry?: Retry, reopen
 }
 
 /** An attempt returned. */
-export function complete(outcome: OutcomeMessage, entries: Entry[]): Say {
-  return { complete: { outcome, entries } };
+export function complete(
+  outcome: OutcomeMessage,
+  entries: Entry[],
+  more: { consume?: Consume; handled?: StepError | undefined; compactAfter?: number | undefined } = {},
+): Say {
+  const said: Complete = { outcome, entries };
+  if (more.consume !== undefined && more.consume !== "presented") said.consume = more.consume;
+  if (more.handled !== undefined) said.handled = written(more.handled);
+  if (more.compactAfter !== undefined) said.compact_after = more.compactAfter;
+  return { complete: said };
+}
+
+/** After how many rows a journal begins anew, if it can be so many. */
+export function checkRows(name: string, rows: number | undefined): number | undefined {
+  if (rows === undefined || (Number.isSafeInteger(rows) && rows >= 1)) return rows;
+  throw new AbideError(`workflow ${quoted(name)}: expected compactAfter to be a number of rows from 1 on, found ${describe(rows)}`);
 }
 
 /** A function in one attempt. */
@@ -170,11 +189,13 @@ class Running {
   }
 
   private came(came: Returned | Suspended, result: unknown): Say {
-    if (came instanceof Suspended) return complete({ suspend: { seen: came.seen } }, came.entries);
-    if (this.inside.again !== undefined) {
-      return complete({ continue_as_new: { input: this.inside.again.input } }, came.entries);
-    }
-    return complete({ done: { result } }, came.entries);
+    return complete(this.outcome(came, result), came.entries, { compactAfter: this.workflow.compactAfter });
+  }
+
+  private outcome(came: Returned | Suspended, result: unknown): OutcomeMessage {
+    if (came instanceof Suspended) return { suspend: { seen: came.seen } };
+    if (this.inside.again !== undefined) return { continue_as_new: { input: this.inside.again.input } };
+    return { done: { result } };
   }
 
   /** Undoes what was done, the last first, and ends the run as it must end. */

@@ -288,6 +288,7 @@ describe("functions", () => {
       lost: new AbortController().signal,
       now: () => 0,
       progress: () => assert.fail("nobody says so here"),
+      startChild: () => assert.fail("nobody says so here"),
       record: async (entries) => {
         asked.open();
         await turns(50);
@@ -311,6 +312,7 @@ describe("functions", () => {
       lost: new AbortController().signal,
       now: () => 0,
       progress: () => assert.fail("nobody says so here"),
+      startChild: () => assert.fail("nobody says so here"),
       record: async () => {
         await turns(20);
         seen.push("durable");

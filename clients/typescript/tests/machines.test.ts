@@ -12,6 +12,7 @@ import {
   machine,
   type MachineOptions,
   nextStep,
+  type Problem,
   RunFailed,
   sleep,
   spawn,
@@ -80,6 +81,21 @@ test("errors are retried, answered, or end the run", async () => {
   assert.equal(await new TestEngine(answered).start("breaks").result(), "RangeError: no");
   const stopped = made({ onError: async (error) => stop(error) });
   await assert.rejects(new TestEngine(stopped).start("breaks").result(), /RangeError: no/);
+});
+
+test("the same key gives the same child wherever the worker dies", async () => {
+  const kid = workflow("kid", async (_, n: number) => n);
+  const parent = machine<null, string>("parent", {
+    one: async (ctx) => nextStep("two", await ctx.startChild("kid", child(kid, 3))),
+    two: async (ctx) => {
+      const other = await ctx.startChild("kid", child(kid, 4));
+      const conflict = await ctx.startChild("kid", child(kid, 5)).catch((error) => (error as Problem).code);
+      return done([ctx.state, other, conflict, ctx.children[0]?.key]);
+    },
+  });
+  assert.ok((await crashEverywhere([parent, kid], "parent")) > 3);
+  const id = (n: number) => `run_${String(n).padStart(32, "0")}`;
+  assert.deepEqual(await new TestEngine(parent, kid).start("parent").result(), [id(2), id(3), "child_conflict", "kid"]);
 });
 
 test("an effect in doubt gives the worker back", async () => {
@@ -157,6 +173,7 @@ test("what a step still does when its attempt is lost goes nowhere", async () =>
     now: () => 0,
     record: async (entries) => void written.push(entries),
     progress: () => assert.fail("nobody says so here"),
+    startChild: () => assert.fail("nobody says so here"),
   });
   await begun.passed;
   losing.abort();

@@ -1,6 +1,26 @@
-/** The small script language of the replay vectors, as a workflow. See clients/vectors/README.md. */
+/** The small script language of the vectors, as a workflow. See clients/vectors/README.md. */
 
-import { allow, block, type Call, type Context, interrupt, type Policy, type RetryPolicy, StepError, type Workflow, workflow } from "abide";
+import {
+  allow,
+  awaitSignals,
+  block,
+  type Call,
+  child,
+  type Context,
+  done,
+  interrupt,
+  type Machine,
+  machine,
+  nextStep,
+  type Outcome,
+  type Policy,
+  replay,
+  type RetryPolicy,
+  type StepContext,
+  StepError,
+  type Workflow,
+  workflow,
+} from "abide";
 
 import type { Attempt, ErrorInfo, LedgerEntry, Retry } from "../dist/protocol.js";
 import { hex16 } from "../dist/hashing.js";
@@ -17,6 +37,8 @@ export interface Case {
   controls?: { rule: "allow" | "block" | "interrupt"; name?: string }[];
   effects?: Record<string, { value: unknown } | { error: ErrorInfo }>;
   ends?: string[];
+  on_error?: Step[];
+  compact_after?: number;
   expect?: unknown;
 }
 
@@ -47,12 +69,33 @@ export class Script {
 
   /** The workflow of the case. */
   workflow(): Workflow<unknown, unknown> {
-    const { retry, controls = [], script } = this.told;
+    const { script } = this.told;
+    return workflow("script", this.options(), async (ctx, input: unknown) => (await this.steps(ctx, script, { input }))?.[0] ?? null);
+  }
+
+  /** The machine of the case, with one step. */
+  machine(): Machine {
+    const { script, on_error, compact_after } = this.told;
+    const outcome = async (ctx: StepContext, steps: Step[], scope: Scope) => {
+      // The verbs that both have are the same in both.
+      return (await this.steps(ctx as unknown as Context, steps, scope))?.[0] as Outcome;
+    };
     const options = {
+      ...this.options(),
+      ...(compact_after === undefined ? {} : { compactAfter: compact_after }),
+      ...(on_error === undefined
+        ? {}
+        : { onError: (error: StepError, ctx: StepContext) => outcome(ctx, on_error, { error: error.code }) }),
+    };
+    return machine("script", options, { run: (ctx) => outcome(ctx, script, {}) });
+  }
+
+  private options() {
+    const { retry, controls = [] } = this.told;
+    return {
       ...(retry === undefined ? {} : { retry: retryOf(retry) }),
       controls: controls.map((control) => RULES[control.rule](control.name)),
     };
-    return workflow("script", options, async (ctx, input: unknown) => (await this.steps(ctx, script, { input }))?.[0] ?? null);
   }
 
   /** Does steps one after the other; what is returned, if something is. */
@@ -69,7 +112,7 @@ export class Script {
         scope[step["catch"]] = error.code;
         continue;
       }
-      if (verb === "return") return [value];
+      if (verb === "return" || verb === "outcome") return [value];
       if (verb === "patch" || verb === "scope") {
         if (value !== undefined) return value as [unknown];
       } else if ("as" in step) {
@@ -113,6 +156,20 @@ export class Script {
         ...("input" in said ? { input: this.value(ctx, said.input, scope) } : {}),
         ...("retry" in said ? { retry: retryOf(said.retry) } : {}),
       }),
+    start_child: (ctx, said) =>
+      (ctx as unknown as StepContext).startChild(said.key, child(said.workflow as string, said.input)),
+    outcome: (ctx, said, scope) => {
+      const [kind, fields] = Object.entries(said.of)[0] as [string, any];
+      const state = this.value(ctx, fields.state, scope);
+      const made: Record<string, () => Outcome> = {
+        next: () => nextStep(fields.step, state),
+        replay: () => replay(state, fields.delay_ms),
+        await: () => awaitSignals(fields.signals, state),
+        done: () => done(this.value(ctx, fields.result, scope)),
+      };
+      const outcome = made[kind]!();
+      return "consume" in said ? outcome.consume(said.consume) : outcome;
+    },
     sleep: (ctx, said) => ctx.sleep("until" in said ? new Date(said.until) : said.ms),
     signal: (ctx, said) => ctx.signal(said.name, within(said)),
     update: async (ctx, said) => {

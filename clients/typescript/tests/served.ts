@@ -4,7 +4,7 @@ import { Problem } from "abide";
 import type { TestEngine, TestRun } from "abide/testing";
 
 import { claimNumber } from "../dist/ledger.js";
-import type { Attempt, ClaimWork, ReportAnswer, Say } from "../dist/protocol.js";
+import type { Attempt, ClaimWork, ReportAnswer, Say, Start } from "../dist/protocol.js";
 import { type MemoryRun, refusal } from "../dist/testing/run.js";
 import { tokenHash } from "../dist/worker.js";
 import { type Asked, Fake, problem, type Said } from "./fake.js";
@@ -21,6 +21,7 @@ interface Inner {
   runs: Map<string, MemoryRun>;
   claim(run: MemoryRun): Attempt;
   apply(run: MemoryRun, say: Say): void;
+  startNamed(run: MemoryRun, key: string, start: Start): string;
 }
 
 /** Claims and reports over HTTP. */
@@ -106,24 +107,30 @@ export class Served {
     const said = JSON.stringify(report);
     const before = this.answered.get(said);
     if (before !== undefined && !("heartbeat" in report.say)) return { ...before, recorded: { rev: 1, duplicate: true } };
+    let child: string | undefined;
     try {
-      this.say(run, report, token);
+      child = this.say(run, report, token);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       return { problem: error.body };
     }
+    if (child !== undefined) return { child };
     const answer: ReportAnswer = { recorded: { rev: 1, duplicate: false }, lease_until: "2026-01-01T00:00:30.000Z" };
     this.answered.set(said, answer);
     return answer;
   }
 
-  private say(run: MemoryRun, report: Report, token: string): void {
+  private say(run: MemoryRun, report: Report, token: string): string | undefined {
     if (tokenHash(token) !== this.hashes.get(run.id)) throw refusal("wrong_token", "another worker's");
     if (run.claims !== claimNumber(report.claim) || run.status !== "executing") {
       throw refusal("stale_claim", "another attempt has it");
     }
+    if ("start_child" in report.say) {
+      return this.inner.startNamed(run, report.say.start_child.key, report.say.start_child.start);
+    }
     if ("record" in report.say) run.write(report.say.record.entries);
     else if ("give_back" in report.say) run.status = "runnable";
     else if (!("heartbeat" in report.say)) this.inner.apply(run, report.say);
+    return undefined;
   }
 }

@@ -23,7 +23,7 @@ import {
 import { canonicalHash, canonicalText, hex16, inputHash, stableHash } from "../dist/hashing.js";
 import { loads, plain } from "../dist/jsons.js";
 import { claimNumber, Ledger } from "../dist/ledger.js";
-import { type Link, setAside } from "../dist/link.js";
+import { type Executable, type Link, setAside } from "../dist/link.js";
 import type { Attempt, Entry, LedgerEntry, ProblemBody } from "../dist/protocol.js";
 import { retryMessage } from "../dist/retry.js";
 import { readInstant } from "../dist/times.js";
@@ -33,6 +33,7 @@ import { type Case, Script } from "./script.js";
 import { vectors } from "./support.js";
 
 const RUN = "run_0193f2c4a1b20000000000000000000a";
+const CHILD = "run_0193f2c4a1b20000000000000000000b";
 
 /** An attempt as a worker gets it, with what the case says. */
 function attemptOf(told: Case): Attempt {
@@ -70,33 +71,53 @@ interface Found {
   fail?: object;
 }
 
-/** What the SDK does in a case. Everything is recorded at once, and the clock stands still. */
-async function replayed(told: Case): Promise<Found> {
-  const script = new Script(told);
+/** Executes an attempt of a case. Everything is recorded at once, and the clock stands still. */
+async function attempted(told: Case, script: Script, code: Executable) {
   const written: Entry[] = [];
+  const children: object[] = [];
   const link: Link = {
     lost: new AbortController().signal,
     now: () => readInstant(told.clock),
     progress: () => assert.fail("nobody says so here"),
+    startChild: async (key, start) => {
+      children.push({ key, start });
+      return CHILD;
+    },
     record: async (entries) => {
       written.push(...(plain("entries", entries) as Entry[]));
       script.durable = written.length;
     },
   };
-  const said = plain("what is said", await script.workflow().execute(attemptOf(told), link)) as Record<string, any>;
-  const { calls } = script;
-  if ("complete" in said) {
-    return { written: [...written, ...said["complete"].entries], calls, outcome: said["complete"].outcome };
-  }
-  const { error, entries = [], set_aside, reopen = [], retry } = said["fail"];
-  const fail = {
-    code: error.code,
-    retryable: error.retryable,
+  const said = plain("what is said", await code.execute(attemptOf(told), link)) as Record<string, any>;
+  const { entries = [], ...end } = said["complete"] ?? said["fail"];
+  const { error, set_aside, reopen = [], retry } = end;
+  const fail = "fail" in said && {
+    ...errorOf(error),
     ...(set_aside ? { set_aside } : {}),
     ...(reopen.length > 0 ? { reopen } : {}),
     retried: retry !== undefined,
   };
-  return { written: [...written, ...entries], calls, fail };
+  return { written: [...written, ...entries], calls: script.calls, children, fail, complete: end };
+}
+
+/** What all SDKs say alike of an error. */
+function errorOf({ code, retryable }: { code: string; retryable: boolean }) {
+  return { code, retryable };
+}
+
+/** What the SDK does in a case of a function. */
+async function replayed(told: Case): Promise<Found> {
+  const script = new Script(told);
+  const { written, calls, fail, complete: end } = await attempted(told, script, script.workflow());
+  return { written, calls, ...(fail === false ? { outcome: end.outcome } : { fail }) };
+}
+
+/** What the SDK does in a case of a machine. */
+async function stepped(told: Case): Promise<object> {
+  const script = new Script(told);
+  const { fail, complete: end, ...found } = await attempted(told, script, script.machine());
+  if (fail !== false) return { ...found, fail };
+  return { ...found, complete: "handled" in end ? { ...end, handled: errorOf(end.handled) } : end };
 }
 
 test("hashes", () => {
@@ -119,6 +140,14 @@ test("replay", async (t) => {
   assert.ok(cases.length > 50);
   for (const told of cases) {
     await t.test(told.name, async () => assert.deepEqual(await replayed(told), told.expect));
+  }
+});
+
+test("machines", async (t) => {
+  const cases = vectors<Case[]>("machines.json");
+  assert.ok(cases.length > 10);
+  for (const told of cases) {
+    await t.test(told.name, async () => assert.deepEqual(await stepped(told), told.expect));
   }
 });
 

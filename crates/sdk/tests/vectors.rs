@@ -1,5 +1,5 @@
-//! The vectors that every SDK must pass (`clients/vectors`), held against the functions of this one: attempts as a server
-//! sends them, executed by the hands of a worker, whose words are noted and lead nowhere.
+//! The vectors that every SDK must pass (`clients/vectors`), held against the functions and machines of this one: attempts as a
+//! server sends them, executed by the hands of a worker, whose words are noted and lead nowhere.
 
 #![cfg(feature = "http")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
@@ -13,13 +13,17 @@ use abide::{Boxed, Call, Control, FnCtx, Function, Policy, RetryPolicy, StepErro
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::{Backoff, Choice, Claimant, Payload, Rev, Timestamp, TokenHash};
 use abide_protocol::{Attempt, Entry, Instant, Outcome, Report, Say};
-use abide_runtime::{AttemptLink, Carrying, Courier, Hands};
+use abide_runtime::{AttemptLink, Carrying, Courier, Hands, Program};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
+#[path = "vectors/machines.rs"]
+mod machines;
+
 const RUN: &str = "0193f2c4a1b20000000000000000000a";
+const CHILD: &str = "run_0193f2c4a1b20000000000000000000b";
 
 type Scope = Arc<Mutex<Map<String, Value>>>;
 
@@ -71,15 +75,7 @@ impl Script {
             function = function.retry(retry_of(retry));
         }
         for control in self.case["controls"].as_array().into_iter().flatten() {
-            let rule = match text(control, "rule") {
-                "allow" => Control::allow(),
-                "block" => Control::block(),
-                _ => Control::interrupt(),
-            };
-            function = function.control(match control.get("name") {
-                Some(name) => rule.named(name.as_str().unwrap()),
-                None => rule,
-            });
+            function = function.control(with_control(control));
         }
         function
     }
@@ -266,6 +262,18 @@ fn error_of(said: &Value) -> StepError {
     }
 }
 
+fn with_control(said: &Value) -> Control {
+    let rule = match text(said, "rule") {
+        "allow" => Control::allow(),
+        "block" => Control::block(),
+        _ => Control::interrupt(),
+    };
+    match said.get("name") {
+        Some(name) => rule.named(name.as_str().unwrap()),
+        None => rule,
+    }
+}
+
 fn retry_of(said: &Value) -> RetryPolicy {
     let number = |field: &str, otherwise: u64| said[field].as_u64().unwrap_or(otherwise);
     RetryPolicy {
@@ -307,16 +315,26 @@ struct Notes {
     handle: Handle,
     script: Arc<Script>,
     written: Mutex<Vec<Entry>>,
+    children: Mutex<Vec<Value>>,
 }
 
 impl Courier for Notes {
     fn carry(&self, command: Command) -> Carrying {
         let said = Report::of(command, self.clock).unwrap().say;
-        let Say::Record { entries } = said else { panic!("expected a record, found {said:?}") };
-        let mut written = self.written.lock();
-        written.extend(entries);
-        self.script.durable.store(written.len(), Ordering::SeqCst);
-        Box::pin(std::future::ready(Ok(Answer::Recorded { rev: Rev(1), duplicate: false })))
+        let answer = match said {
+            Say::Record { entries } => {
+                let mut written = self.written.lock();
+                written.extend(entries);
+                self.script.durable.store(written.len(), Ordering::SeqCst);
+                Answer::Recorded { rev: Rev(1), duplicate: false }
+            }
+            Say::StartChild { key, start } => {
+                self.children.lock().push(json!({"key": key, "start": start}));
+                Answer::Child(CHILD.parse().unwrap())
+            }
+            other => panic!("expected a record or a child, found {other:?}"),
+        };
+        Box::pin(std::future::ready(Ok(answer)))
     }
 
     fn now(&self) -> Timestamp {
@@ -328,11 +346,21 @@ impl Courier for Notes {
     }
 }
 
-/// What this SDK does in a case.
-async fn replayed(case: &Value) -> Value {
-    let (script, clock, handle) = (Script::of(case), instant(&case["clock"]), Handle::current());
-    let notes = Arc::new(Notes { clock, handle: handle.clone(), script: script.clone(), written: Mutex::default() });
-    let program = script.function().into_program().unwrap();
+/// What an attempt came to.
+struct Noted {
+    /// Its end.
+    say: Say,
+    /// What was recorded before.
+    written: Vec<Entry>,
+    children: Vec<Value>,
+    calls: Vec<Value>,
+}
+
+async fn attempted(script: &Arc<Script>, program: Arc<dyn Program>) -> Noted {
+    let (case, handle) = (&script.case, Handle::current());
+    let clock = instant(&case["clock"]);
+    let (written, children) = (Mutex::default(), Mutex::default());
+    let notes = Arc::new(Notes { clock, handle: handle.clone(), script: script.clone(), written, children });
     let attempt = attempt_of(case);
     let link = AttemptLink::carried(attempt.claim, TokenHash(0), notes.clone());
     let by = Claimant::new("nobody".into(), TokenHash(0), 30_000, None);
@@ -341,9 +369,17 @@ async fn replayed(case: &Value) -> Value {
     let hands = Hands::new(1, handle).unwrap();
     hands.execute(program, abide_runtime::Attempt { dispatch, link }, move |command| drop(done.send(command)));
     let command = ended.await.unwrap().unwrap_or_else(|| panic!("{}: the attempt was given up", case["name"]));
-    let calls = script.calls.lock().clone();
-    let all = |entries: Vec<Entry>| [notes.written.lock().clone(), entries].concat();
-    match Report::of(command, clock).unwrap().say {
+    let say = Report::of(command, clock).unwrap().say;
+    let (written, children) = (notes.written.lock().clone(), notes.children.lock().clone());
+    Noted { say, written, children, calls: script.calls.lock().clone() }
+}
+
+/// What this SDK does in a case.
+async fn replayed(case: &Value) -> Value {
+    let script = Script::of(case);
+    let Noted { say, written, calls, .. } = attempted(&script, script.function().into_program().unwrap()).await;
+    let all = |entries: Vec<Entry>| [written, entries].concat();
+    match say {
         Say::Complete { outcome, entries, .. } => json!({"written": all(entries), "calls": calls, "outcome": outcome}),
         Say::Fail { error, retry, entries, reopen, set_aside } => {
             let mut fail = json!({"code": error.code, "retryable": error.retryable, "retried": retry.is_some()});

@@ -52,6 +52,13 @@ class TestLink:
             self._run.progress = (self._run.visit, {})
         self._run.progress[1][name] = value
 
+    async def start_child(self, key: str, start: dict[str, Any]) -> str:
+        await asyncio.sleep(0)
+        if self._run.claims != self._claim or self._run.over:
+            raise refusal("stale_claim", "another attempt has the run")
+        with self._engine.report():
+            return self._engine.start_child(self._run, key, json.loads(json.dumps(start)))
+
 
 class _Point:
     """A report: the worker may die before it is durable, or after."""
@@ -122,6 +129,16 @@ class TestEngine:
         name = self._start(start, parent)
         parent.children.append({"run": name, "workflow": start["workflow"]})
         return name
+
+    def start_child(self, parent: Run, key: str, start: dict[str, Any]) -> str:
+        """Starts the child that a step names by a key, or gives the one that is there."""
+        known = parent.started.get((parent.step, key))
+        if known is None:
+            known = parent.started[parent.step, key] = self._child(parent, start)
+            parent.children[-1]["key"] = key
+        elif (self.runs[known].workflow, self.runs[known].input) != (start["workflow"], start.get("input")):
+            raise refusal("child_conflict", f"{key!r} names a child with other work")
+        return known
 
     async def settle(self) -> None:
         """Executes everything that can go on now."""

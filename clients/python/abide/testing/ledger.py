@@ -64,6 +64,8 @@ class Run:
     updates: list[dict[str, Any]] = field(default_factory=list)
     signals: int = 0
     children: list[dict[str, Any]] = field(default_factory=list)
+    started: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Children that steps started, by the step and the key."""
     published: tuple[Any] | None = None
     progress: tuple[int, dict[str, Any]] = field(default_factory=lambda: (0, {}))
     """What was said of the progress, and in which visit."""

@@ -1,5 +1,7 @@
 /** An engine in memory, with time that passes only when it is told to: workflows run as they would on a server. */
 
+import { isDeepStrictEqual } from "node:util";
+
 import { AbideError, quoted, RunFailed, terminal, UpdateRejected } from "../errors.js";
 import { plain } from "../jsons.js";
 import type { Executable, Link } from "../link.js";
@@ -60,6 +62,13 @@ class MemoryLink implements Link {
     this.check();
     const { progress, visit } = this.run;
     this.run.progress = { visit, latest: { ...(progress.visit === visit ? progress.latest : {}), [name]: value } };
+  }
+
+  async startChild(key: string, start: Start): Promise<string> {
+    this.check();
+    let child = "";
+    this.engine.report(() => (child = this.engine.startNamed(this.run, key, plain("the child", start) as Start)));
+    return child;
   }
 
   private check(): void {
@@ -126,6 +135,22 @@ export class TestEngine {
     const { id } = this.begin(start, parent);
     parent.children.push({ run: id, workflow: start.workflow });
     return id;
+  }
+
+  /** @internal Starts the child that a step names by a key, or gives the one that is there. */
+  startNamed(parent: MemoryRun, key: string, start: Start): string {
+    const named = `${parent.step}\0${key}`;
+    const known = this.runs.get(parent.started.get(named) ?? "");
+    if (known === undefined) {
+      const id = this.startChild(parent, start);
+      parent.started.set(named, id);
+      Object.assign(parent.children.at(-1) ?? {}, { key });
+      return id;
+    }
+    if (known.workflow !== start.workflow || !isDeepStrictEqual(known.input, start.input ?? null)) {
+      throw refusal("child_conflict", `${quoted(key)} names a child with other work`);
+    }
+    return known.id;
   }
 
   /** Executes everything that can go on now. */

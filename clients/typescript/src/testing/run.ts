@@ -92,6 +92,8 @@ export class MemoryRun {
   updates: Update[] = [];
   signals = 0;
   children: Offspring[] = [];
+  /** Children that steps started, by the step and the key. */
+  readonly started = new Map<string, string>();
   published: { state: unknown } | undefined;
   /** What was said of the progress, and in which visit. */
   progress: { visit: number; latest: Record<string, unknown> } = { visit: 0, latest: {} };
