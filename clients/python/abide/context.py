@@ -80,6 +80,12 @@ class Context:
         return int(self._in.attempt["retries"] + self._in.attempt["reclaims"])
 
     @property
+    def traceparent(self) -> str | None:
+        """The attempt's place in the trace of its run (W3C's `traceparent`), for spans below it. Another in every attempt: for
+        what is told of the code, and not for what it decides."""
+        return self._in.drive.traceparent
+
+    @property
     def replaying(self) -> bool:
         """Whether the code is being brought to where it was before: the time for logs and metrics to be quiet."""
         return bool(self._ledger.replay)

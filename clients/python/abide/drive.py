@@ -46,6 +46,7 @@ class Drive:
         self.link = link
         self.base = ""
         """What idempotency keys begin with."""
+        self.traceparent: str | None = None
         self.news = asyncio.Event()
         self.loop = ReplayLoop(self.news.set, lambda: ledger.now / 1_000)  # type: ignore[abstract]
         self.main: asyncio.Task[Any] | None = None
@@ -204,7 +205,7 @@ class Drive:
             known.go = True
             self.ledger.calling[known] = None
             assert known.call is not None, "an effect that wants to begin has code"
-            task = asyncio.ensure_future(call_outside(known.call, f"{self.base}/{known.key}"))
+            task = asyncio.ensure_future(call_outside(known.call, Call(f"{self.base}/{known.key}", self.traceparent)))
             self.calls[known] = task
             task.add_done_callback(lambda _, known=known: self._finished(known))  # type: ignore[misc]
         return bool(wanting)
@@ -257,10 +258,10 @@ class Drive:
             raise Ended(refused(problem)) from None
 
 
-async def call_outside(call: Callable[[str], Awaitable[Any]], key: str) -> tuple[str, Any]:
+async def call_outside(call: Callable[[Call], Awaitable[Any]], given: Call) -> tuple[str, Any]:
     """Calls the code of an effect: its value or its error, as they are recorded."""
     try:
-        return "value", jsons.plain("the effect's result", await call(key))
+        return "value", jsons.plain("the effect's result", await call(given))
     except (Exception, SystemExit) as error:
         return "error", jsons.written(as_step_error(error))
 
@@ -268,18 +269,20 @@ async def call_outside(call: Callable[[str], Awaitable[Any]], key: str) -> tuple
 class Call:
     """What the code of an effect is given."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, traceparent: str | None = None) -> None:
         self.key = key
         """A key for the other side: the same over all attempts at this effect, and differs from every other's."""
+        self.traceparent = traceparent
+        """The attempt's place in the trace of its run (W3C's `traceparent`): for spans below it, and to be sent along."""
 
 
-def caller(call: Callable[..., Any]) -> Callable[[str], Awaitable[Any]]:
+def caller(call: Callable[..., Any]) -> Callable[[Call], Awaitable[Any]]:
     """The code of an effect as it is called: with a `Call` if it takes something; in a thread if it is not async."""
     takes = _takes_call(call)
     is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))
 
-    async def called(key: str) -> Any:
-        given = (Call(key),) if takes else ()
+    async def called(by: Call) -> Any:
+        given = (by,) if takes else ()
         result = call(*given) if is_async else await asyncio.to_thread(call, *given)
         return await result if inspect.isawaitable(result) else result
 

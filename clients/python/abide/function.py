@@ -49,6 +49,7 @@ class Workflow:
         ledger = Ledger(attempt, function=True)
         drive = Drive(ledger, link)
         drive.base = identity(attempt)
+        drive.traceparent = attempt.get("traceparent") or None
         running = _Running(self, Inside(drive, attempt, self.controls, []))
         try:
             return await running.work()

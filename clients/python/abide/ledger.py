@@ -75,7 +75,7 @@ class Known:
     review: int | None = None
     answered: bool = False
     retry: RetryPolicy | None = None
-    call: Callable[[str], Awaitable[Any]] | None = None
+    call: Callable[[Any], Awaitable[Any]] | None = None
     future: asyncio.Future[None] | None = field(default=None, repr=False)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Sequence
 from . import jsons
 from .context import place
 from .control import Control, Controls, Operation
-from .drive import call_outside, caller, recorded
+from .drive import Call, call_outside, caller, recorded
 from .errors import ClaimLost, Problem, StepError, Unencodable, as_step_error, terminal
 from .function import check_rows, complete, failed, identity
 from .hashing import hex16, input_hash, stable_hash
@@ -54,6 +54,8 @@ class StepContext:
         self.cancelling: bool = attempt["cancelling"]
         self.idempotency_key: str = identity(attempt)
         """A key for outside work: the same over all attempts of this step, and differs from visit to visit."""
+        self.traceparent: str | None = attempt.get("traceparent") or None
+        """The attempt's place in the trace of its run (W3C's `traceparent`), for spans below it."""
 
     @property
     def attempt(self) -> int:
@@ -136,7 +138,7 @@ class StepContext:
         finally:
             self._ledger.release(known)
 
-    async def _execute(self, known: Known, call: Callable[[str], Awaitable[Any]]) -> Any:
+    async def _execute(self, known: Known, call: Callable[[Call], Awaitable[Any]]) -> Any:
         while not known.delivered:
             if known.in_doubt() or known.resting:
                 self._stuck.set()
@@ -147,7 +149,7 @@ class StepContext:
                 await self._durable()
             known.go = True
             self._ledger.calling[known] = None
-            how, value = await call_outside(call, f"{self.idempotency_key}/{known.key}")
+            how, value = await call_outside(call, Call(f"{self.idempotency_key}/{known.key}", self.traceparent))
             self._ledger.calling.pop(known, None)
             if how == "error" and known.retry is not None and value["retryable"]:
                 value = self._ledger.rest(known, value, known.retry)

@@ -80,8 +80,12 @@ def child(
     deadline: Duration | None = None,
     labels: dict[str, str] | None = None,
     deliveries_max: int | None = None,
+    traceparent: str | None = None,
 ) -> dict[str, Any]:
-    """A run that is to begin, as it is written: for `spawn`, `ctx.start_child` and `Client.start`."""
+    """A run that is to begin, as it is written: for `spawn`, `ctx.start_child` and `Client.start`.
+
+    `traceparent` (W3C) puts the run into a trace; without it the run has one of its own. A child is in its parent's.
+    """
     return {
         "workflow": workflow,
         "input": input,
@@ -96,6 +100,7 @@ def child(
             deadline_ms=None if deadline is None else duration_ms(deadline),
             labels=labels,
             deliveries_max=deliveries_max,
+            traceparent=traceparent,
         ),
     }
 

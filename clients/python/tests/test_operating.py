@@ -39,6 +39,21 @@ def orders() -> abide.Machine:
     return machine
 
 
+@abide.workflow("traced")
+async def traced(ctx: abide.Context, _: None) -> list[str | None]:
+    return [ctx.traceparent, await ctx.effect("call", lambda call: call.traceparent)]
+
+
+def traced_steps() -> abide.Machine:
+    machine = abide.Machine("traced steps")
+
+    @machine.step("one")
+    async def one(ctx: abide.StepContext) -> abide.Outcome:
+        return abide.done([ctx.traceparent, await ctx.effect("call", lambda call: call.traceparent)])
+
+    return machine
+
+
 @unittest.skipUnless(BINARY, "ABIDE_BIN names no server")
 class Operating(unittest.TestCase):
     def setUp(self) -> None:
@@ -57,5 +72,20 @@ class Operating(unittest.TestCase):
                 self.assertEqual(await client.result(child, timeout=30), 30)
                 error = (await client.get(run))["last_error"]
                 self.assertEqual((error["code"], error["message"]), ("error", "ValueError: not yet"))
+
+        go(test())
+
+    def test_a_trace_goes_on_in_functions_steps_and_effects(self) -> None:
+        async def test() -> None:
+            async with self.real.working(traced, traced_steps()), abide.Client(self.real.url) as client:
+                for workflow in ("traced", "traced steps"):
+                    asked = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+                    inside, called = await client.result(await client.start(workflow, traceparent=asked), timeout=30)
+                    self.assertEqual(inside, called)
+                    self.assertEqual(inside[:36], asked[:36], "it is in the trace of whoever asked for it")
+                    self.assertNotEqual(inside, asked)
+                    run = await client.start(workflow)
+                    own, _ = await client.result(run, timeout=30)
+                    self.assertIn(run.removeprefix("run_"), own, "without one, the trace is the run's own")
 
         go(test())

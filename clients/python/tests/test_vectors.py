@@ -246,6 +246,7 @@ def messages() -> dict[str, Any]:
         "say fail": failed(error, [], retry, [3]),
         "say set aside": set_aside(abide.terminal("diverged", "the code does not fit").info()),
         "claim work": worker._work(4, 20_000),
+        "start in a trace": abide.child("order", traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
         "start": abide.child(
             "order", {"n": 1}, version=2, key="k", on_conflict="reuse", queue="mail", priority=-1, concurrency=("c", 2),
             delay=1, deadline=3_600, labels={"team": "a"}, deliveries_max=5,

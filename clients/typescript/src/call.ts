@@ -10,6 +10,8 @@ export interface Call {
   readonly key: string;
   /** Aborted when nobody waits for the effect any more: its attempt is lost, or it has lost a race. */
   readonly signal: AbortSignal;
+  /** The attempt's place in the trace of its run (W3C's `traceparent`): for spans below it, and to be sent along. */
+  readonly traceparent: string | undefined;
 }
 
 /** What a call came to, as it is recorded. */

@@ -71,6 +71,14 @@ export class Context {
     return this.attempted.run;
   }
 
+  /**
+   * The attempt's place in the trace of its run (W3C's `traceparent`), for spans below it. Another in every attempt: for what
+   * is told of the code, and not for what it decides.
+   */
+  get traceparent(): string | undefined {
+    return this.drive.traceparent;
+  }
+
   /** The run's business key. */
   get key(): string | undefined {
     return this.attempted.key ?? undefined;

@@ -52,6 +52,7 @@ export class Drive {
     readonly link: Link,
     /** What idempotency keys begin with. */
     readonly base: string,
+    readonly traceparent: string | undefined,
   ) {}
 
   /**
@@ -220,7 +221,7 @@ export class Drive {
       this.calls.set(known, call);
       const code = known.call;
       if (code === undefined) throw new TypeError(`the effect ${known.key} wants to begin and has no code`);
-      const given = { key: `${this.base}/${known.key}`, signal: call.signal };
+      const given = { key: `${this.base}/${known.key}`, signal: call.signal, traceparent: this.traceparent };
       void running.run(new Outside(known.key), () => callOutside(code, given)).then((came) => {
         this.finished.push({ known, call, came });
         this.news();

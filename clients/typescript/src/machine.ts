@@ -62,6 +62,8 @@ export class StepContext<Input = any, State = any> {
   readonly cancelling: boolean;
   /** A key for outside work: the same over all attempts of this step, and differs from visit to visit. */
   readonly idempotencyKey: string;
+  /** The attempt's place in the trace of its run (W3C's `traceparent`), for spans below it. */
+  readonly traceparent: string | undefined;
   /** Aborted when the claim has ended: what the step returns will not be recorded. */
   readonly lost: AbortSignal;
 
@@ -97,6 +99,7 @@ export class StepContext<Input = any, State = any> {
     this.reclaims = attempt.reclaims;
     this.cancelling = attempt.cancelling;
     this.idempotencyKey = identity(attempt);
+    this.traceparent = attempt.traceparent || undefined;
     this.lost = link.lost;
   }
 
@@ -201,7 +204,7 @@ export class StepContext<Input = any, State = any> {
   private async called(known: Known, code: (call: Call) => unknown): Promise<void> {
     const call = new AbortController();
     this.calls.add(call);
-    const given = { key: `${this.idempotencyKey}/${known.key}`, signal: call.signal };
+    const given = { key: `${this.idempotencyKey}/${known.key}`, signal: call.signal, traceparent: this.traceparent };
     const came = await running.run(new Outside(known.key), () => callOutside(code, given));
     this.calls.delete(call);
     if (this.gone) return never();

@@ -52,6 +52,8 @@ export interface StartOptions {
   deadline?: Duration;
   labels?: Record<string, string>;
   deliveriesMax?: number;
+  /** Puts the run into a trace (W3C); without it the run has one of its own. A child is in its parent's. */
+  traceparent?: string;
 }
 
 /** A run that is to begin, as it is written: for `spawn`, `ctx.startChild`, `ctx.children` and `client.startMany`. */
@@ -67,6 +69,7 @@ export function child<Input>(workflow: Named<Input>, input?: Input, options: Sta
   if (options.deadline !== undefined) start.deadline_ms = durationMs(options.deadline);
   if (options.labels !== undefined) start.labels = options.labels;
   if (options.deliveriesMax !== undefined) start.deliveries_max = options.deliveriesMax;
+  if (options.traceparent !== undefined) start.traceparent = options.traceparent;
   return start;
 }
 

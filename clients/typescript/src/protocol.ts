@@ -51,6 +51,7 @@ export interface Start {
   deadline_ms?: number;
   labels?: Record<string, string>;
   deliveries_max?: number;
+  traceparent?: string;
 }
 
 /** A retry policy as it is written. */
@@ -174,6 +175,7 @@ export interface Attempt {
   ended: number;
   begun_at: Instant;
   cancelling: boolean;
+  traceparent?: string;
 }
 
 /** What happens next to a run. */

@@ -69,7 +69,7 @@ export class Workflow<Input = any, Result = any> implements Executable {
   }
 
   async execute(attempt: Attempt, link: Link): Promise<Say | undefined> {
-    const drive = new Drive(new Ledger(attempt, "function"), link, identity(attempt));
+    const drive = new Drive(new Ledger(attempt, "function"), link, identity(attempt), attempt.traceparent || undefined);
     const inside: Inside = { drive, attempt, controls: this.controls, undos: [] };
     try {
       return await new Running(this, inside).work();

@@ -203,6 +203,7 @@ function messages(): Record<string, unknown> {
     "say fail": failed(error, [], retry, [3]),
     "say set aside": setAside(terminal("diverged", "the code does not fit").info()),
     "claim work": { ...asks.work(4, 20_000), token_hash: "0".repeat(32) },
+    "start in a trace": child("order", null, { traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" }),
     start: child("order", { n: 1 }, {
       version: 2,
       key: "k",
