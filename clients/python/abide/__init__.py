@@ -24,6 +24,7 @@ from .errors import (
     UpdateRejected,
     terminal,
 )
+from .events import Event
 from .function import Workflow, workflow
 from .machine import Machine, StepContext
 from .outcome import Outcome, await_signals, child, continue_as_new, done, next_step, replay, sleep, spawn, stop
@@ -41,6 +42,7 @@ __all__ = [
     "Context",
     "Control",
     "Decision",
+    "Event",
     "Failure",
     "Forbidden",
     "Joined",

@@ -1,4 +1,4 @@
-"""The client: starts runs, asks them, looks at them, and answers what they ask of people."""
+"""The client: starts runs, asks them, looks at them, follows them, answers what they ask of people, and operates a server."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import os
 import random
 import ssl as tls
 import time
+from contextlib import aclosing
 from datetime import datetime, timezone
-from typing import Any, AsyncIterator, List, Mapping, Sequence
+from typing import Any, AsyncGenerator, AsyncIterator, List, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
 from . import jsons
 from .errors import ConnectionFailed, Problem, RunFailed, Unencodable, Untrusted
-from .http import Http
+from .events import Event, told
+from .http import Http, problem_of
 from .outcome import child
 from .times import Duration, duration_ms, now_ms
 
@@ -168,12 +170,18 @@ class Client:
     async def _pages(
         self, path: str, what: str, limit: int | None, filters: Mapping[str, Any]
     ) -> AsyncIterator[dict[str, Any]]:
+        async for page in self._whole_pages(path, what, limit, filters):
+            for found in page[what]:
+                yield found
+
+    async def _whole_pages(
+        self, path: str, what: str, limit: int | None, filters: Mapping[str, Any]
+    ) -> AsyncIterator[dict[str, Any]]:
         before, left = None, limit
         while left is None or left > 0:
             most = None if left is None else min(left, 1_000)
             page = await self.request("GET", path, query={**filters, "before": before, "limit": most})
-            for found in page[what]:
-                yield found
+            yield page
             before = page.get("next")
             if before is None:
                 return
@@ -186,18 +194,23 @@ class Client:
             RunFailed: it did not end well.
             TimeoutError: it has not ended in time.
         """
+        ending = await self.end(run, timeout=timeout)
+        if not ending["ended"]:
+            raise TimeoutError(f"{run} has not ended: it is {ending['status']}")
+        if ending["status"] != "done":
+            raise RunFailed(run, ending["status"], ending.get("error"))
+        return ending.get("result")
+
+    async def end(self, run: str, *, timeout: Duration | None = None) -> dict[str, Any]:
+        """Waits for the end of a run, however it is: `status`, `result` and `error`, and whether it has `ended` in time."""
         until = None if timeout is None else time.monotonic() + duration_ms(timeout) / 1_000
         while True:
             left = WAIT_MS if until is None else int(max(0, until - time.monotonic()) * 1_000)
             wait = min(WAIT_MS, left)
             path = f"/runs/{part(run)}/result"
             ending = await self.request("GET", path, query={"wait_ms": wait}, timeout=self._timeout + wait / 1_000)
-            if ending["ended"]:
-                if ending["status"] == "done":
-                    return ending.get("result")
-                raise RunFailed(run, ending["status"], ending.get("error"))
-            if until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"{run} has not ended: it is {ending['status']}")
+            if ending["ended"] or (until is not None and time.monotonic() >= until):
+                return dict(ending)
 
     async def signal(self, run: str, name: str, payload: Any = None, *, dedup: str | None = None) -> bool:
         """Sends a signal to a run; whether the run had it before."""
@@ -227,10 +240,19 @@ class Client:
         """Why a run does not move: `reason`, `sentence`, `evidence`, `next_actions`."""
         return dict(await self.request("GET", f"/runs/{part(run)}/explain"))
 
+    async def progress(self, run: str, *, after: int | None = None) -> dict[str, Any]:
+        """How far the steps of a run have come, as far as they say: `latest` by name, and the `events` after a number."""
+        return dict(await self.request("GET", f"/runs/{part(run)}/progress", query={"after": after}))
+
     async def effects(self, run: str) -> List[dict[str, Any]]:
         """The outside work of a run."""
         found = await self.request("GET", f"/runs/{part(run)}/effects")
         return [dict(effect) for effect in found["effects"]]
+
+    async def effects_in_doubt(self, *, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Effects of all runs of which nobody knows whether they happened: `run` and `effect`."""
+        async for found in self._pages("/effects", "effects", limit, {}):
+            yield found
 
     async def resolve(
         self, run: str, effect: str, how: str | dict[str, Any], *, interrupt: int | None = None, note: str | None = None
@@ -252,6 +274,75 @@ class Client:
                 yield row
             at = page.get("next")
 
+    async def purge(self, run: str) -> None:
+        """Removes the record of a run that has ended, for good."""
+        await self.request("POST", f"/runs/{part(run)}/purge")
+
+    # Following.
+
+    async def follow(self, run: str, *, after: int | None = None) -> AsyncGenerator[Event, None]:
+        """Follows a run to its end, behind a revision or from its beginning, over as many connections as it takes.
+
+        Events are `row` (a row of its journal, each once and in order; the id is its revision), `progress`, `reset` (rows
+        before the next one are not kept any more) and at last `end`, with what `end` gives.
+
+        Raises:
+            Problem: the server said no.
+            ConnectionFailed: the server was not reached for too long.
+        """
+        said = 0
+        async with aclosing(self._tail(f"/runs/{part(run)}/events", None if after is None else str(after))) as tail:
+            async for event in tail:
+                if event.name == "progress":
+                    # A connection that comes back is told again what is kept of it.
+                    if event.data["seq"] <= said:
+                        continue
+                    said = event.data["seq"]
+                yield event
+                if event.name == "end":
+                    return
+
+    async def events(self, *, after: str | None = None) -> AsyncGenerator[Event, None]:
+        """Follows the namespace, from now on or behind an event, over as many connections as it takes.
+
+        Events are `following` (whatever happens from here on is told), `happened` (to which run, and which kinds of facts),
+        and `reset`: something may be missing before the next one, so that what is shown is to be read anew.
+
+        Raises:
+            Problem: the server said no.
+            ConnectionFailed: the server was not reached for too long.
+        """
+        async with aclosing(self._tail("/events", after)) as tail:
+            async for event in tail:
+                yield event
+
+    async def _tail(self, path: str, last: str | None) -> AsyncGenerator[Event, None]:
+        until, tries = time.monotonic() + self._retry_for, 0
+        while True:
+            failed: Exception | None = None
+            stream = told(self._http, self._within + path, last)
+            try:
+                async for event in stream:
+                    last = event.id or last
+                    until, tries = time.monotonic() + self._retry_for, 0
+                    yield event
+            except Untrusted:
+                raise
+            except ConnectionFailed as error:
+                failed = error
+            except Problem as problem:
+                if problem.status not in RETRIED:
+                    raise
+                failed = problem
+            finally:
+                await stream.aclose()
+            # A stream that ended as it should is followed on like one that broke.
+            pause = backoff(tries)
+            if failed is not None and time.monotonic() + pause > until:
+                raise failed
+            tries += 1
+            await asyncio.sleep(pause)
+
     # People.
 
     async def approvals(self, *, limit: int | None = None, **filters: str) -> AsyncIterator[dict[str, Any]]:
@@ -263,6 +354,14 @@ class Client:
         """Work for people. Filters: `assignee`, `role`."""
         async for found in self._pages("/tasks", "boundaries", limit, filters):
             yield found
+
+    async def approval(self, boundary: str) -> dict[str, Any]:
+        """A decision, open or over."""
+        return dict(await self.request("GET", f"/approvals/{part(boundary)}"))
+
+    async def task(self, boundary: str) -> dict[str, Any]:
+        """A piece of work, open or over."""
+        return dict(await self.request("GET", f"/tasks/{part(boundary)}"))
 
     async def approve(self, boundary: str, **said: Any) -> None:
         """Says yes. What may be said: `actor`, `roles`, `note`, `payload`."""
@@ -288,24 +387,54 @@ class Client:
         """Lets a paused run go on."""
         await self.request("POST", f"/runs/{part(run)}/resume", said)
 
+    # Operators.
+
+    async def dead_letters(self, *, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Runs whose attempt was set aside, newest first, each with its `attempts`: `step`, `reason`, `node`, `at`."""
+        async for page in self._whole_pages("/dead-letters", "runs", limit, {}):
+            for run in page["runs"]:
+                yield {**run, "attempts": [found for found in page["attempts"] if found["run"] == run["run"]]}
+
+    async def requeue(self, run: str) -> None:
+        """Puts an attempt that was set aside back in line."""
+        await self.request("POST", f"/dead-letters/{part(run)}/requeue")
+
+    async def discard(self, run: str) -> None:
+        """Gives up a run whose attempt was set aside."""
+        await self.request("POST", f"/dead-letters/{part(run)}/discard")
+
+    async def queues(self) -> List[dict[str, Any]]:
+        """How much waits in the queues, and what holds for them: `queue`, `depth`, `running`, `paused`, `limits`, …"""
+        return list((await self.request("GET", "/queues"))["queues"])
+
+    async def pause_queue(self, queue: str) -> dict[str, Any]:
+        """Lets nothing of a queue begin, and gives what holds for it now."""
+        return dict(await self.request("POST", f"/queues/{part(queue)}/pause"))
+
+    async def resume_queue(self, queue: str) -> dict[str, Any]:
+        """Lets a queue that was paused go on, and gives what holds for it now."""
+        return dict(await self.request("POST", f"/queues/{part(queue)}/resume"))
+
+    async def limit_queue(
+        self, queue: str, *, at_most: int | None = None, rate: tuple[int, Duration] | None = None
+    ) -> dict[str, Any]:
+        """Says what a queue may do at most, in place of what was said before: so many attempts at once, and so many in a
+        time. What is left out has no limit. Gives what holds for it now."""
+        limits: dict[str, Any] = {} if at_most is None else {"at_most": at_most}
+        if rate is not None:
+            limits["rate"] = {"count": rate[0], "per_ms": duration_ms(rate[1])}
+        return dict(await self.request("PUT", f"/queues/{part(queue)}/limits", limits))
+
+    async def workers(self) -> List[dict[str, Any]]:
+        """Workers that were here lately: `worker`, `queues`, `workflows`, `node`, `seen_at`."""
+        return list((await self.request("GET", "/workers"))["workers"])
+
+    async def workflows(self) -> List[dict[str, Any]]:
+        """What can be executed: by the server itself, or by workers that were here lately."""
+        return list((await self.request("GET", "/workflows"))["workflows"])
+
     async def _say(self, kind: str, boundary: str, verb: str, said: Mapping[str, Any]) -> None:
         await self.request("POST", f"/{kind}/{part(boundary)}/{verb}", dict(said))
-
-
-def problem_of(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
-    """The problem in an answer, also where a proxy answered and not the server."""
-    if status < 400:
-        detail = f"expected an answer, found a redirect to {headers.get('location', 'nowhere')[:200]!r}"
-        what = "give the url of the server itself: no redirect is followed with a token or a body"
-        return Problem.of({"status": status, "code": "redirected", "detail": detail, "what_to_do": what}, status)
-    if "json" in headers.get("content-type", ""):
-        try:
-            found = jsons.loads(body)
-            if isinstance(found, dict):
-                return Problem.of(found, status)
-        except ValueError:
-            pass
-    return Problem.of({"status": status, "code": "internal", "detail": body[:200].decode(errors="replace")}, status)
 
 
 def _instant(name: str, at: datetime) -> str:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import ssl as tls
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Any, Coroutine, Mapping, TypeVar
 from urllib.parse import urlsplit
 
 from . import jsons
-from .errors import AbideError, ConnectionFailed, Unencodable, Untrusted
+from .errors import AbideError, ConnectionFailed, Problem, Unencodable, Untrusted
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 256 * 1024 * 1024
+PIECE_BYTES = 64 * 1024
 IDLE_MAX = 16
+NO_ANSWER = "the server closed the connection without an answer"
+
+BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError)
+"""What is raised where a connection breaks, or says what is no HTTP."""
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -90,19 +97,38 @@ class Http:
             Untrusted: the server's certificate is not trusted, and nothing was sent.
             Unencodable: no head can have what is in this one, and nothing was sent.
         """
-        head = self._head(method, path, data, headers or {})
+        head = self._head(method, path, data, headers or {}) + (data or b"")
         # What a server does once however often it is asked.
         repeatable = method == "GET" or "Idempotency-Key" in (headers or {})
         try:
-            return await asyncio.wait_for(self._exchange(method, head + (data or b""), repeatable), timeout)
+            return await asyncio.wait_for(self._exchange(method, head, repeatable), timeout)
         except asyncio.TimeoutError:
             raise ConnectionFailed(f"{method} {path}: no answer within {timeout:g} s") from None
-        except tls.SSLCertVerificationError as error:
-            found = f"certificate verify failed: {error.verify_message}"
-            raise Untrusted(f"{method} {path} at {self._authority}: {found}; {_cure(error)}") from error
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
-            said = str(error) or type(error).__name__
-            raise ConnectionFailed(f"{method} {path} at {self._authority}: {said}") from error
+        except BROKEN as error:
+            raise _failure(f"{method} {path} at {self._authority}", error) from error
+
+    async def stream(self, path: str, *, headers: Mapping[str, str], silence: float) -> Stream:
+        """Asks for something whose body is read piece by piece, over a connection of its own. No piece may take longer than
+        the silence.
+
+        Raises:
+            ConnectionFailed: there is no answer; `Untrusted` as for a request.
+        """
+        what = f"GET {path} at {self._authority}"
+        request = self._head("GET", path, None, headers)
+        try:
+            connection = await self._connect()
+        except asyncio.TimeoutError:
+            raise ConnectionFailed(f"{what}: no connection within {self._connect_timeout:g} s") from None
+        except BROKEN as error:
+            raise _failure(what, error) from error
+        stream = Stream(connection, what, silence)
+        try:
+            await stream.begin(request)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     async def close(self) -> None:
         """Closes what is kept."""
@@ -117,7 +143,9 @@ class Http:
                 pass
 
     def _head(self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]) -> bytes:
-        lines = [f"{method} {self._prefix}{path} HTTP/1.1", f"Host: {self._authority}", "Accept: application/json"]
+        lines = [f"{method} {self._prefix}{path} HTTP/1.1", f"Host: {self._authority}"]
+        if "Accept" not in headers:
+            lines.append("Accept: application/json")
         if data is not None:
             lines += ["Content-Type: application/json", f"Content-Length: {len(data)}"]
         elif method not in ("GET", "DELETE"):
@@ -165,23 +193,99 @@ class Http:
             await writer.drain()
             line = await reader.readline()
             if not line:
-                raise ConnectionResetError("the server closed the connection without an answer")
+                raise ConnectionResetError(NO_ANSWER)
         except (ConnectionResetError, BrokenPipeError):
             # It was likely closed while it was idle. But the server may also have carried the request out before it died, and
             # then a second one may be refused for what the first did: whoever asked must know that it was sent.
             if connection.used and repeatable:
                 raise _Stale from None
             raise
-        while True:
-            version, _, rest = line.decode("latin-1").rstrip("\r\n").partition(" ")
-            status = int(rest.split(" ", 1)[0])
-            headers = await _headers(reader)
-            if not 100 <= status < 200:
-                break
-            line = await reader.readline()
+        version, status, headers = await _answer(reader, line)
         body, whole = await _body(reader, method, status, headers)
         keep = whole and version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
         return Response(status, headers, body), keep
+
+
+class Stream:
+    """An answer whose body is read piece by piece."""
+
+    def __init__(self, connection: _Connection, what: str, silence: float) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._connection = connection
+        self._what = what
+        self._silence = silence
+        self._left = 0
+        """How much is left of the chunk that is being read."""
+        self._over = False
+
+    async def begin(self, request: bytes) -> None:
+        """Sends the request, and reads the head of the answer."""
+        await self._in_time(self._begin(request))
+
+    async def read(self) -> bytes:
+        """The next piece of the body; empty at its end.
+
+        Raises:
+            ConnectionFailed: it broke off, or fell silent.
+        """
+        return await self._in_time(self._read())
+
+    async def rest(self) -> bytes:
+        """The whole body.
+
+        Raises:
+            ConnectionFailed: it broke off, or fell silent.
+        """
+        body, _ = await self._in_time(_body(self._connection.reader, "GET", self.status, self.headers))
+        return body
+
+    def close(self) -> None:
+        """Reads no more."""
+        self._connection.close()
+
+    async def _in_time(self, reading: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await asyncio.wait_for(reading, self._silence)
+        except asyncio.TimeoutError:
+            raise ConnectionFailed(f"{self._what}: silent for {self._silence:g} s") from None
+        except BROKEN as error:
+            raise _failure(self._what, error) from error
+
+    async def _begin(self, request: bytes) -> None:
+        reader, writer = self._connection.reader, self._connection.writer
+        writer.write(request)
+        await writer.drain()
+        line = await reader.readline()
+        if not line:
+            raise ConnectionResetError(NO_ANSWER)
+        _, self.status, self.headers = await _answer(reader, line)
+
+    async def _read(self) -> bytes:
+        reader = self._connection.reader
+        if self._over:
+            return b""
+        if "chunked" not in self.headers.get("transfer-encoding", "").lower():
+            return await reader.read(PIECE_BYTES)
+        if self._left == 0:
+            self._left = await _chunk_length(reader)
+            if self._left == 0:
+                self._over = True
+                return b""
+        piece = await reader.read(min(self._left, PIECE_BYTES))
+        if not piece:
+            raise ConnectionResetError("the answer was cut off")
+        self._left -= len(piece)
+        if self._left == 0:
+            await reader.readexactly(2)
+        return piece
+
+
+def _failure(what: str, error: BaseException) -> ConnectionFailed:
+    """Why there is no answer, as whoever asked is told."""
+    if isinstance(error, tls.SSLCertVerificationError):
+        return Untrusted(f"{what}: certificate verify failed: {error.verify_message}; {_cure(error)}")
+    return ConnectionFailed(f"{what}: {str(error) or type(error).__name__}")
 
 
 def _cure(error: tls.SSLCertVerificationError) -> str:
@@ -191,6 +295,17 @@ def _cure(error: tls.SSLCertVerificationError) -> str:
     if error.verify_code in (62, 63, 64):  # For another name or address.
         return "ask the server by a name that its certificate has"
     return 'trust its authority with ssl=ssl.create_default_context(cafile="ca.pem"), or by SSL_CERT_FILE'
+
+
+async def _answer(reader: asyncio.StreamReader, line: bytes) -> tuple[str, int, dict[str, str]]:
+    """The version, the status and the headers of an answer that begins with this line."""
+    while True:
+        version, _, rest = line.decode("latin-1").rstrip("\r\n").partition(" ")
+        status = int(rest.split(" ", 1)[0])
+        headers = await _headers(reader)
+        if not 100 <= status < 200:
+            return version, status, headers
+        line = await reader.readline()
 
 
 async def _headers(reader: asyncio.StreamReader) -> dict[str, str]:
@@ -223,11 +338,15 @@ async def _body(
     return await reader.read(), False
 
 
+async def _chunk_length(reader: asyncio.StreamReader) -> int:
+    line = await reader.readline()
+    return int(line.split(b";", 1)[0].strip(), 16)
+
+
 async def _chunks(reader: asyncio.StreamReader) -> bytes:
     parts, size = [], 0
     while True:
-        line = await reader.readline()
-        length = int(line.split(b";", 1)[0].strip(), 16)
+        length = await _chunk_length(reader)
         size += length
         if size > BODY_BYTES_MAX:
             raise ValueError(f"the body of the answer has more than {BODY_BYTES_MAX} bytes")
@@ -238,3 +357,19 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
     while await reader.readline() not in (b"\r\n", b"\n", b""):
         pass
     return b"".join(parts)
+
+
+def problem_of(status: int, body: bytes, headers: Mapping[str, str]) -> Problem:
+    """The problem in an answer, also where a proxy answered and not the server."""
+    if status < 400:
+        detail = f"expected an answer, found a redirect to {headers.get('location', 'nowhere')[:200]!r}"
+        what = "give the url of the server itself: no redirect is followed with a token or a body"
+        return Problem.of({"status": status, "code": "redirected", "detail": detail, "what_to_do": what}, status)
+    if "json" in headers.get("content-type", ""):
+        try:
+            found = jsons.loads(body)
+            if isinstance(found, dict):
+                return Problem.of(found, status)
+        except ValueError:
+            pass
+    return Problem.of({"status": status, "code": "internal", "detail": body[:200].decode(errors="replace")}, status)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from . import jsons
-from .client import RETRIED, backoff, problem_of
+from .client import RETRIED, backoff
 from .errors import ClaimLost, ConnectionFailed, Problem, Unencodable, Untrusted
-from .http import Http
+from .http import Http, problem_of
 from .link import Say, Unknown
 
 logger = logging.getLogger("abide.worker")

@@ -13,10 +13,10 @@ import ssl as tls
 from typing import Any, Protocol, Sequence
 
 from . import jsons
-from .client import RETRIED, backoff, part, problem_of
+from .client import RETRIED, backoff, part
 from .errors import AbideError, ConnectionFailed, Problem, Unencodable, Untrusted, as_step_error
 from .function import failed
-from .http import Http
+from .http import Http, problem_of
 from .ledger import Entry
 from .link import GIVE_BACK, SET_ASIDE, Say, Unknown, set_aside
 from .reporter import Reporter

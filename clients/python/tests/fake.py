@@ -27,7 +27,7 @@ class Said:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     how: str = "length"
-    """`length`, `chunked`, `until_close`, `hang_up` (no answer), `cut` (half of it)."""
+    """`length`, `chunked`, `until_close`, `hang_up` (no answer), `cut` (half of it), `raw` (a text, as it is, then its end)."""
 
 
 Handler = Callable[[Asked], Awaitable[Said]]
@@ -103,9 +103,10 @@ class Fake:
     async def _say(self, writer: asyncio.StreamWriter, said: Said) -> bool:
         if said.how == "hang_up":
             return False
-        data = json.dumps(said.body).encode()
+        data = said.body.encode() if said.how == "raw" else json.dumps(said.body).encode()
         kind = "application/problem+json" if said.status >= 400 else "application/json"
-        lines = [f"HTTP/1.1 {said.status} Whatever", f"Content-Type: {kind}"]
+        lines = [f"HTTP/1.1 {said.status} Whatever"]
+        lines += [] if "Content-Type" in said.headers else [f"Content-Type: {kind}"]
         lines += [f"{name}: {value}" for name, value in said.headers.items()]
         if said.how == "chunked":
             lines.append("Transfer-Encoding: chunked")

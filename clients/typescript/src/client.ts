@@ -1,21 +1,29 @@
-/** The client: starts runs, asks them, looks at them, and answers what they ask of people. */
+/** The client: starts runs, asks them, looks at them, follows them, answers what they ask of people, and operates a server. */
 
 import { randomBytes } from "node:crypto";
 
-import { ConnectionFailed, describe, Problem, RunFailed, TimedOut, Unencodable, Untrusted } from "./errors.js";
-import { Http, type Response, type TlsOptions } from "./http.js";
-import { encode, loads } from "./jsons.js";
+import { ConnectionFailed, Problem, RunFailed, TimedOut, Unencodable, Untrusted } from "./errors.js";
+import { told } from "./events.js";
+import { Http, problemOf, type Response, type TlsOptions } from "./http.js";
+import { encode } from "./jsons.js";
 import { child, type Given, type Named, type StartOptions, type Typed } from "./outcome.js";
 import type {
   Boundary,
+  DeadAttempt,
+  DeadLetter,
   Effect,
-  ErrorInfo,
+  Ending,
   Explanation,
   JournalRow,
-  ProblemBody,
+  NamespaceEvent,
   ProgressPage,
+  Queue,
+  QueueHeld,
   Run,
+  RunEvent,
   RunSummary,
+  SeenWorker,
+  SeenWorkflow,
   Start,
   StartAnswer,
   Status,
@@ -217,11 +225,15 @@ export class Client {
     });
   }
 
-  private async *pages<T>(
+  private async *pages<T>(path: string, what: string, filters: { limit?: number } & Record<string, Asked>): AsyncGenerator<T> {
+    for await (const page of this.wholePages(path, what, filters)) yield* page[what] as T[];
+  }
+
+  private async *wholePages(
     path: string,
     what: string,
     { limit, ...filters }: { limit?: number } & Record<string, Asked>,
-  ): AsyncGenerator<T> {
+  ): AsyncGenerator<Record<string, unknown>> {
     let left = limit ?? Infinity;
     let before: string | null | undefined;
     while (left > 0) {
@@ -229,11 +241,10 @@ export class Client {
       const page = await this.request<Record<string, unknown>>("GET", path, undefined, {
         query: { ...filters, before, limit: most },
       });
-      const found = page[what] as T[];
-      yield* found;
+      yield page;
       before = page["next"] as string | null | undefined;
       if (before === null || before === undefined) return;
-      left -= found.length;
+      left -= (page[what] as unknown[]).length;
     }
   }
 
@@ -244,20 +255,20 @@ export class Client {
    * @throws {TimedOut} it has not ended in time.
    */
   async result<T = unknown>(run: string, options: { timeout?: Duration } = {}): Promise<T> {
+    const { ended, status, result, error } = await this.end<T>(run, options);
+    if (!ended) throw new TimedOut(`${run} has not ended: it is ${status}`);
+    if (status !== "done") throw new RunFailed(run, status, error);
+    return result;
+  }
+
+  /** Waits for the end of a run, however it is; `ended` says whether it came in time. */
+  async end<T = unknown>(run: string, options: { timeout?: Duration } = {}): Promise<Ending<T>> {
     const until = options.timeout === undefined ? Infinity : performance.now() + durationMs(options.timeout);
     for (;;) {
       const wait_ms = Math.floor(Math.min(WAIT_MS, Math.max(0, until - performance.now())));
-      const ending = await this.request<{ ended: boolean; status: Status; result: T; error?: ErrorInfo | null }>(
-        "GET",
-        `${runPath(run)}/result`,
-        undefined,
-        { query: { wait_ms }, timeoutMs: this.timeoutMs + wait_ms },
-      );
-      if (ending.ended) {
-        if (ending.status === "done") return ending.result;
-        throw new RunFailed(run, ending.status, ending.error);
-      }
-      if (performance.now() >= until) throw new TimedOut(`${run} has not ended: it is ${ending.status}`);
+      const options = { query: { wait_ms }, timeoutMs: this.timeoutMs + wait_ms };
+      const ending = await this.request<Ending<T>>("GET", `${runPath(run)}/result`, undefined, options);
+      if (ending.ended || performance.now() >= until) return ending;
     }
   }
 
@@ -304,6 +315,11 @@ export class Client {
     return (await this.request<{ effects: Effect[] }>("GET", `${runPath(run)}/effects`)).effects;
   }
 
+  /** Effects of all runs of which nobody knows whether they happened. */
+  effectsInDoubt(options: { limit?: number } = {}): AsyncGenerator<{ run: string; effect: Effect }> {
+    return this.pages("/effects", "effects", options);
+  }
+
   /** Says what became of an effect in doubt. */
   async resolve(run: string, effect: string, how: How, options: { interrupt?: number; note?: string } = {}): Promise<void> {
     await this.request("POST", `${runPath(run)}/effects/resolve`, { effect, how, ...options });
@@ -321,6 +337,70 @@ export class Client {
     }
   }
 
+  /** Removes the record of a run that has ended, for good. */
+  async purge(run: string): Promise<void> {
+    await this.request("POST", `${runPath(run)}/purge`);
+  }
+
+  // Following.
+
+  /**
+   * Follows a run to its end, behind a revision or from its beginning, over as many connections as it takes. Each row of its
+   * journal comes once and in order; `reset` says that rows before the next one are not kept any more.
+   *
+   * @throws {Problem} the server said no.
+   * @throws {ConnectionFailed} the server was not reached for too long.
+   */
+  async *follow(run: string, options: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<RunEvent> {
+    let said = 0;
+    const tail = this.tail<RunEvent>(`${runPath(run)}/events`, options.after?.toString(), options.signal);
+    for await (const event of tail) {
+      if (event.name === "progress") {
+        // A connection that comes back is told again what is kept of it.
+        if (event.data.seq <= said) continue;
+        said = event.data.seq;
+      }
+      yield event;
+      if (event.name === "end") return;
+    }
+  }
+
+  /**
+   * Follows the namespace, from now on or behind an event, over as many connections as it takes. `reset` says that something
+   * may be missing before the next one, so that what is shown is to be read anew.
+   *
+   * @throws {Problem} the server said no.
+   * @throws {ConnectionFailed} the server was not reached for too long.
+   */
+  events(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<NamespaceEvent> {
+    return this.tail("/events", options.after, options.signal);
+  }
+
+  private async *tail<E>(path: string, after?: string, signal?: AbortSignal): AsyncGenerator<E> {
+    let last = after;
+    let until = performance.now() + this.retryForMs;
+    for (let tries = 0; signal?.aborted !== true; tries += 1) {
+      let failed: Error | undefined;
+      try {
+        for await (const event of told(this.http, this.within + path, last, signal)) {
+          last = event.id ?? last;
+          until = performance.now() + this.retryForMs;
+          tries = 0;
+          yield event as E;
+        }
+      } catch (error) {
+        if (signal?.aborted) return;
+        const passes = error instanceof Problem ? RETRIED.has(error.status) : error instanceof ConnectionFailed;
+        if (!passes || error instanceof Untrusted) throw error;
+        failed = error as Error;
+      }
+      // A stream that ended as it should is followed on like one that broke.
+      const wait = backoffMs(tries);
+      if (failed !== undefined && performance.now() + wait > until) throw failed;
+      await pause(wait);
+    }
+  }
+
   // People.
 
   /** Decisions that people are asked for. */
@@ -331,6 +411,16 @@ export class Client {
   /** Work for people. */
   tasks(filters: { assignee?: string; role?: string; limit?: number } = {}): AsyncGenerator<Boundary> {
     return this.pages("/tasks", "boundaries", filters);
+  }
+
+  /** A decision, open or over. */
+  approval(boundary: string): Promise<Boundary> {
+    return this.request("GET", `/approvals/${part(boundary)}`);
+  }
+
+  /** A piece of work, open or over. */
+  task(boundary: string): Promise<Boundary> {
+    return this.request("GET", `/tasks/${part(boundary)}`);
   }
 
   /** Says yes. */
@@ -363,6 +453,62 @@ export class Client {
     await this.request("POST", `${runPath(run)}/resume`, said);
   }
 
+  // Operators.
+
+  /** Runs whose attempt was set aside, newest first. */
+  async *deadLetters(options: { limit?: number } = {}): AsyncGenerator<DeadLetter> {
+    for await (const page of this.wholePages("/dead-letters", "runs", options)) {
+      const attempts = page["attempts"] as DeadAttempt[];
+      for (const found of page["runs"] as RunSummary[]) {
+        yield { ...found, attempts: attempts.filter((attempt) => attempt.run === found.run) };
+      }
+    }
+  }
+
+  /** Puts an attempt that was set aside back in line. */
+  async requeue(run: string): Promise<void> {
+    await this.request("POST", `/dead-letters/${part(run)}/requeue`);
+  }
+
+  /** Gives up a run whose attempt was set aside. */
+  async discard(run: string): Promise<void> {
+    await this.request("POST", `/dead-letters/${part(run)}/discard`);
+  }
+
+  /** How much waits in the queues, and what holds for them. */
+  async queues(): Promise<Queue[]> {
+    return (await this.request<{ queues: Queue[] }>("GET", "/queues")).queues;
+  }
+
+  /** Lets nothing of a queue begin. */
+  pauseQueue(queue: string): Promise<QueueHeld> {
+    return this.request("POST", `/queues/${part(queue)}/pause`);
+  }
+
+  /** Lets a queue that was paused go on. */
+  resumeQueue(queue: string): Promise<QueueHeld> {
+    return this.request("POST", `/queues/${part(queue)}/resume`);
+  }
+
+  /** Says what a queue may do at most, in place of what was said before. What is left out has no limit. */
+  limitQueue(queue: string, limits: { atMost?: number; rate?: { count: number; per: Duration } } = {}): Promise<QueueHeld> {
+    const { atMost, rate } = limits;
+    return this.request("PUT", `/queues/${part(queue)}/limits`, {
+      ...(atMost === undefined ? {} : { at_most: atMost }),
+      ...(rate === undefined ? {} : { rate: { count: rate.count, per_ms: durationMs(rate.per) } }),
+    });
+  }
+
+  /** Workers that were here lately. */
+  async workers(): Promise<SeenWorker[]> {
+    return (await this.request<{ workers: SeenWorker[] }>("GET", "/workers")).workers;
+  }
+
+  /** What can be executed. */
+  async workflows(): Promise<SeenWorkflow[]> {
+    return (await this.request<{ workflows: SeenWorkflow[] }>("GET", "/workflows")).workflows;
+  }
+
   private async say(kind: string, boundary: string, verb: string, said: object): Promise<void> {
     await this.request("POST", `/${kind}/${part(boundary)}/${verb}`, said);
   }
@@ -388,24 +534,6 @@ export function part(text: string): string {
   } catch (error) {
     throw new Unencodable("a part of a path: expected text, found half of a surrogate pair in it", { cause: error });
   }
-}
-
-/** The problem in an answer, also where a proxy answered and not the server. */
-export function problemOf(answer: Response): Problem {
-  if (answer.status < 400) {
-    const detail = `expected an answer, found a redirect to ${describe(answer.header("location") || "nowhere")}`;
-    const what_to_do = "give the url of the server itself: no redirect is followed with a token or a body";
-    return Problem.of({ status: answer.status, code: "redirected", detail, what_to_do }, answer.status);
-  }
-  if (answer.header("content-type").includes("json")) {
-    try {
-      const found = loads(answer.text);
-      if (typeof found === "object" && found !== null) return Problem.of(found as ProblemBody, answer.status);
-    } catch {
-      // It is no JSON, whatever it says of itself, and is told as it is.
-    }
-  }
-  return Problem.of({ status: answer.status, code: "internal", detail: answer.text.slice(0, 200) }, answer.status);
 }
 
 function retryAfterMs(answer: Response): number {

@@ -3,8 +3,9 @@
 import * as plainHttp from "node:http";
 import * as secureHttp from "node:https";
 
-import { AbideError, ConnectionFailed, describe, saying, Unencodable, Untrusted } from "./errors.js";
+import { AbideError, ConnectionFailed, describe, Problem, saying, Unencodable, Untrusted } from "./errors.js";
 import { loads } from "./jsons.js";
+import type { ProblemBody } from "./protocol.js";
 
 const BODY_BYTES_MAX = 256 * 1024 * 1024;
 const STALE = new Set(["ECONNRESET", "EPIPE"]);
@@ -115,6 +116,30 @@ export class Http {
     }
   }
 
+  /**
+   * Asks for something whose body is read piece by piece. No piece may take longer than the silence.
+   *
+   * @throws {ConnectionFailed} there is no answer; `Untrusted` as for a request.
+   */
+  stream(path: string, options: RequestOptions & { silentMs: number }): Promise<Stream> {
+    return new Promise((resolve, reject) => {
+      const { request } = this.url.protocol === "https:" ? secureHttp : plainHttp;
+      const { signal } = options;
+      const asked = request({ ...this.options("GET", path, undefined, options), ...(signal === undefined ? {} : { signal }) });
+      asked.setTimeout(options.silentMs, () => asked.destroy(new Error(`silent for ${options.silentMs / 1_000} s`)));
+      asked.on("error", (error) => reject(this.failure("GET", path, error)));
+      asked.on("response", (answer) => resolve(new Stream(answer)));
+      asked.end();
+    });
+  }
+
+  private failure(method: string, path: string, error: Error & { code?: string }): ConnectionFailed {
+    const said = `${method} ${path} at ${this.url.host}: ${error.message || error.code || error.name}`;
+    if (!UNTRUSTED.has(error.code ?? "")) return new ConnectionFailed(said, { cause: error });
+    const untrusted = `${said} (${error.code}): the server's certificate is not trusted; ${cure(error.code)}`;
+    return new Untrusted(untrusted, { cause: error });
+  }
+
   /** Closes what is kept. */
   close(): void {
     this.agent.destroy();
@@ -138,12 +163,7 @@ export class Http {
         // that it was sent.
         const closed = !answered && asked?.reusedSocket && STALE.has(error.code ?? "");
         if (closed && repeatable) return over(() => resolve("stale"));
-        const said = `${method} ${path} at ${this.url.host}: ${error.message || error.code || error.name}`;
-        if (UNTRUSTED.has(error.code ?? "")) {
-          const untrusted = `${said} (${error.code}): the server's certificate is not trusted; ${cure(error.code)}`;
-          return over(() => reject(new Untrusted(untrusted, { cause: error })));
-        }
-        return over(() => reject(new ConnectionFailed(said, { cause: error })));
+        return over(() => reject(this.failure(method, path, error)));
       };
       const timeoutMs = options.timeoutMs ?? 30_000;
       const timer = setTimeout(() => {
@@ -187,6 +207,38 @@ export class Http {
   }
 }
 
+/** An answer whose body is read piece by piece. */
+export class Stream {
+  readonly status: number;
+
+  constructor(private readonly answer: plainHttp.IncomingMessage) {
+    this.status = answer.statusCode ?? 0;
+    // Whoever reads it hears of it; an error after that is nobody's.
+    answer.on("error", () => {});
+  }
+
+  /** A header that is there once. */
+  header(name: string): string {
+    const found = this.answer.headers[name];
+    return typeof found === "string" ? found : "";
+  }
+
+  /** The body. */
+  pieces(): AsyncIterable<Buffer> {
+    return this.answer as AsyncIterable<Buffer>;
+  }
+
+  /** The whole answer. */
+  rest(): Promise<Response> {
+    return read(this.answer);
+  }
+
+  /** Reads no more. */
+  close(): void {
+    this.answer.destroy();
+  }
+}
+
 /** What to do about a certificate. */
 function cure(code: string | undefined): string {
   if (code === "CERT_HAS_EXPIRED" || code === "CERT_NOT_YET_VALID") {
@@ -208,4 +260,22 @@ async function read(answer: plainHttp.IncomingMessage): Promise<Response> {
   }
   if (!answer.complete) throw new Error("the answer was cut off");
   return new Response(answer.statusCode ?? 0, answer.headers, Buffer.concat(parts).toString());
+}
+
+/** The problem in an answer, also where a proxy answered and not the server. */
+export function problemOf(answer: Response): Problem {
+  if (answer.status < 400) {
+    const detail = `expected an answer, found a redirect to ${describe(answer.header("location") || "nowhere")}`;
+    const what_to_do = "give the url of the server itself: no redirect is followed with a token or a body";
+    return Problem.of({ status: answer.status, code: "redirected", detail, what_to_do }, answer.status);
+  }
+  if (answer.header("content-type").includes("json")) {
+    try {
+      const found = loads(answer.text);
+      if (typeof found === "object" && found !== null) return Problem.of(found as ProblemBody, answer.status);
+    } catch {
+      // It is no JSON, whatever it says of itself, and is told as it is.
+    }
+  }
+  return Problem.of({ status: answer.status, code: "internal", detail: answer.text.slice(0, 200) }, answer.status);
 }

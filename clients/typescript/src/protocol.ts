@@ -321,6 +321,105 @@ export interface ProgressPage {
   trimmed: boolean;
 }
 
+/** How a run ended, or that it has not. */
+export interface Ending<Result = unknown> {
+  run: string;
+  status: Status;
+  /** Whether it has ended. */
+  ended: boolean;
+  result: Result;
+  error?: ErrorInfo | null;
+}
+
+/** The stream goes on from here, and something before it may be missing: what is shown is to be read anew. */
+export interface Reset {
+  reason: "gone" | "lagged" | "compacted";
+}
+
+/** Something became true of a run: what a row of its journal is about, without its payloads. */
+export interface Happened {
+  run: string;
+  workflow: string;
+  rev: number;
+  at: Instant;
+  /** The kinds of facts, in order. */
+  facts: string[];
+  /** How the run ended, if it did. */
+  status?: Status | null;
+}
+
+/** Something that is told of a run that is followed. The id of a row is its revision. */
+export type RunEvent =
+  | { name: "row"; data: JournalRow; id: string }
+  | { name: "progress"; data: Progress }
+  | { name: "reset"; data: Reset }
+  | { name: "end"; data: Ending };
+
+/** Something that is told of a namespace that is followed; `id` is where to go on after it. */
+export type NamespaceEvent =
+  | { name: "following"; data: object; id: string }
+  | { name: "happened"; data: Happened; id: string }
+  | { name: "reset"; data: Reset; id: string };
+
+/** What a queue may do at most; what is left out has no limit. */
+export interface QueueLimits {
+  /** How many of its attempts may execute at once. */
+  at_most?: number;
+  /** How fast they may begin. */
+  rate?: { count: number; per_ms: number };
+}
+
+/** What holds for a queue. */
+export interface QueueHeld {
+  queue: string;
+  paused: boolean;
+  limits: QueueLimits;
+}
+
+/** A queue. */
+export interface Queue extends QueueHeld {
+  /** Runs with an attempt that waits to be claimed. */
+  depth: number;
+  oldest_at?: Instant | null;
+  oldest_age_ms?: number | null;
+  /** Runs with an attempt that executes. */
+  running: number;
+}
+
+/** A worker that was here lately. */
+export interface SeenWorker {
+  worker: string;
+  queues: string[];
+  workflows: { workflow: string; version: number }[];
+  node: string;
+  seen_at: Instant;
+}
+
+/** What can be executed: by the server itself, or by workers that were here lately. */
+export interface SeenWorkflow {
+  workflow: string;
+  version: number;
+  fingerprint: string;
+  first_step: string;
+  embedded: boolean;
+  workers: number;
+}
+
+/** An attempt that was set aside. */
+export interface DeadAttempt {
+  run: string;
+  step?: string | null;
+  reason: ErrorInfo;
+  node: string;
+  at: Instant;
+  envelope: unknown;
+}
+
+/** A run whose attempt was set aside. */
+export interface DeadLetter extends RunSummary {
+  attempts: DeadAttempt[];
+}
+
 /** What became true of a run in one step. */
 export interface JournalRow {
   rev: number;

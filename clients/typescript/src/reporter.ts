@@ -1,8 +1,8 @@
 /** The reporter: sends what a worker says of its attempts, together where it can, and again until it is answered. */
 
-import { backoffMs, pause, problemOf, RETRIED } from "./client.js";
+import { backoffMs, pause, RETRIED } from "./client.js";
 import { ClaimLost, ConnectionFailed, describe, Problem, Untrusted } from "./errors.js";
-import type { Http } from "./http.js";
+import { type Http, problemOf } from "./http.js";
 import { encode } from "./jsons.js";
 import { Unknown } from "./link.js";
 import type { Logger } from "./logger.js";

@@ -3,9 +3,9 @@
 import { createHash, randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 
-import { backoffMs, part, problemOf, RETRIED } from "./client.js";
+import { backoffMs, part, RETRIED } from "./client.js";
 import { AbideError, asStepError, ConnectionFailed, describe, Problem, Unencodable, Untrusted } from "./errors.js";
-import { Http, type TlsOptions } from "./http.js";
+import { Http, problemOf, type TlsOptions } from "./http.js";
 import { encode } from "./jsons.js";
 import { type Executable, GIVE_BACK, type Link, SET_ASIDE, setAside, Unknown } from "./link.js";
 import { type Logger, TROUBLE } from "./logger.js";

@@ -18,8 +18,8 @@ export interface Said {
   body?: unknown;
   status?: number;
   headers?: Record<string, string>;
-  /** `hang_up`: no answer. `cut`: half of it. */
-  how?: "length" | "chunked" | "until_close" | "hang_up" | "cut";
+  /** `hang_up`: no answer. `cut`: half of it. `raw`: a text, as it is, then its end. */
+  how?: "length" | "chunked" | "until_close" | "hang_up" | "cut" | "raw";
 }
 
 /** Says what to answer. */
@@ -101,9 +101,9 @@ function say(socket: Socket, said: Said): boolean {
     socket.destroy();
     return false;
   }
-  let data = Buffer.from(JSON.stringify(said.body ?? null));
+  let data = Buffer.from(how === "raw" ? String(said.body) : JSON.stringify(said.body ?? null));
   const kind = status >= 400 ? "application/problem+json" : "application/json";
-  const lines = [`HTTP/1.1 ${status} Whatever`, `Content-Type: ${kind}`];
+  const lines = [`HTTP/1.1 ${status} Whatever`, ...("Content-Type" in headers ? [] : [`Content-Type: ${kind}`])];
   for (const [name, value] of Object.entries(headers)) lines.push(`${name}: ${value}`);
   if (how === "chunked") {
     lines.push("Transfer-Encoding: chunked");
@@ -113,7 +113,7 @@ function say(socket: Socket, said: Said): boolean {
       parts.push(Buffer.from(`${part.length.toString(16)};ext=1\r\n`), part, Buffer.from("\r\n"));
     }
     data = Buffer.concat([...parts, Buffer.from("0\r\nTrailer: x\r\n\r\n")]);
-  } else if (how !== "until_close") {
+  } else if (how !== "until_close" && how !== "raw") {
     lines.push(`Content-Length: ${data.length}`);
   }
   socket.write(`${lines.join("\r\n")}\r\n\r\n`);

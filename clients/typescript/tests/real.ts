@@ -50,14 +50,16 @@ export class Real {
     await gone;
   }
 
-  /** A worker of this process, as long as the test goes. */
-  working(t: TestContext, ...workflows: Executable[]): void {
-    const worker = new Worker(this.url, { workflows, poll: "1s", logger: QUIET });
+  /** A worker of this process, as long as the test goes, or until it is told to leave what it does. */
+  working(t: TestContext, ...workflows: Executable[]): () => Promise<void> {
+    const worker = new Worker(this.url, { workflows, poll: "1s", lease: "2s", logger: QUIET });
     const working = worker.run({ signals: false });
-    t.after(async () => {
+    const leave = async () => {
       worker.stop();
       worker.stop();
       await working;
-    });
+    };
+    t.after(leave);
+    return leave;
   }
 }

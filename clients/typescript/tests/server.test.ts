@@ -13,8 +13,7 @@ import { describe, test, type TestContext } from "node:test";
 
 import { Client, KeyTaken, NotFound, Problem, RunFailed, UpdateRejected, ClaimLost, RunOver } from "abide";
 
-import { problemOf } from "../dist/client.js";
-import { Http } from "../dist/http.js";
+import { Http, problemOf } from "../dist/http.js";
 import type { Attempt, ReportAnswer, Say } from "../dist/protocol.js";
 import { tokenHash } from "../dist/worker.js";
 import { until } from "./support.js";
