@@ -40,8 +40,14 @@ class Reports(unittest.TestCase):
         async def serve() -> None:
             async with Fake(handler) as fake:
                 http = Http(fake.url)
-                await test(reporter_of(http), fake)
-                await http.close()
+                reporter = reporter_of(http)
+                try:
+                    await test(reporter, fake)
+                finally:
+                    # What is not answered would be sent again for ever.
+                    reporter.stop()
+                    await reporter.drain()
+                    await http.close()
 
         go(serve())
 

@@ -15,12 +15,15 @@ const RECORD: Say = { record: { entries: [] } };
 async function reporting(t: TestContext, handler: Handler): Promise<[Reporter, Fake]> {
   const fake = await new Fake(handler).start();
   const http = new Http(fake.url);
+  const places = { more: () => undefined, got: () => {} };
+  const reporter = new Reporter(http, "/reports", "secret", places, QUIET);
   t.after(async () => {
+    // What is not answered would be sent again for ever.
+    reporter.stop();
     http.close();
     await fake.stop();
   });
-  const places = { more: () => undefined, got: () => {} };
-  return [new Reporter(http, "/reports", "secret", places, QUIET), fake];
+  return [reporter, fake];
 }
 
 function recorded(asked: Asked): Said {
