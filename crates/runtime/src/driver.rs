@@ -34,6 +34,7 @@ use crate::queues;
 use crate::steps::Steps;
 use crate::tail::Tail;
 use crate::telemetry::OpenSpans;
+use crate::views::Views;
 use crate::watchdog::{self, Role};
 use crate::writer::{self, Writer};
 
@@ -53,7 +54,10 @@ const JOBS_IN_A_ROW: usize = 1_024;
 pub(crate) struct Shared {
     pub(crate) core: Mutex<Core>,
     pub(crate) store: Mutex<Box<dyn Store>>,
+    /// For what is found at once: tokens, rules, who lives.
     pub(crate) reader: Mutex<Box<dyn Reader>>,
+    /// For whatever takes longer.
+    pub(crate) views: Arc<Views>,
     pub(crate) steps: Steps,
     pub(crate) bell: Bell,
     /// Whether a commit has left it to the driver to let out what it made durable.
@@ -124,6 +128,7 @@ impl Shared {
         }
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
+            views: Arc::new(Views::new(reader.opener())),
             reader: Mutex::new(reader),
             steps: Steps::default(),
             bell: Bell::default(),

@@ -39,7 +39,7 @@ impl Engine {
     /// # Errors
     /// When the store cannot be read.
     pub fn depths(&self) -> Result<Vec<Depth>, Fault> {
-        self.shared.reader.lock().depths(None)
+        self.shared.views.count(|reader| reader.depths(None))
     }
 
     /// How many bytes the store takes up. It blocks.
@@ -47,7 +47,7 @@ impl Engine {
     /// # Errors
     /// When the store cannot be read.
     pub fn store_bytes(&self) -> Result<u64, Fault> {
-        self.shared.reader.lock().bytes()
+        self.shared.views.count(|reader| reader.bytes())
     }
 }
 
@@ -69,7 +69,8 @@ impl Shared {
         let mut before = None;
         loop {
             let (_, head) = self.show(run).await?;
-            let rows = self.reader.lock().journal(run, head, from).map_err(|fault| corrupt(run, &fault))?;
+            let read = self.look(move |reader| reader.journal(run, head, from)).await?;
+            let rows = read.map_err(|fault| corrupt(run, &fault))?;
             // Emptied meanwhile: the run was compacted or purged after it was shown, and is shown otherwise now.
             if rows.iter().all(|row| !row.facts.is_empty()) || before == Some(head) {
                 return Ok(rows);
@@ -108,7 +109,8 @@ impl Shared {
         // A stored row may stand for a run that no longer matches, so as many more are read as memory overrides.
         let overridden = newer.len() + gone.len();
         let wider = Page { most: page.most.saturating_add(overridden), before: page.before };
-        let stored = self.reader.lock().list(filter, &wider).map_err(Unanswered::Store)?;
+        let matching = filter.clone();
+        let stored = self.look(move |reader| reader.list(&matching, &wider)).await??;
         let current = |listed: &Listed| !newer.contains_key(&listed.run) && !gone.contains(&listed.run);
         let mut all: Vec<Listed> = stored.into_iter().filter(current).collect();
         let wanted = |listed: &&Listed| filter.matches(listed) && page.before.is_none_or(|before| listed.run < before);
@@ -139,7 +141,7 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> Result<Stats, Fault> {
-        self.reader.lock().stats()
+        self.views.count(|reader| reader.stats())
     }
 
     pub(crate) fn membership(&self) -> Result<Option<Membership>, Fault> {

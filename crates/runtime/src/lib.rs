@@ -42,6 +42,7 @@ mod steps;
 mod tail;
 mod telemetry;
 mod tokens;
+mod views;
 mod visit;
 mod watchdog;
 mod wire;

@@ -187,10 +187,9 @@ impl Engine {
         let shared = &self.shared;
         // What changed a moment ago is counted, too.
         shared.commit_next(true, Releasing::Here);
-        let mut reader = shared.reader.lock();
-        let depths = reader.depths(Some(namespace))?;
+        let (depths, rules) = shared.views.count(|reader| Ok((reader.depths(Some(namespace))?, read(reader)?)))?;
         let depths = depths.into_iter().map(|depth| (depth.queue.clone(), depth)).collect();
-        Ok(seen(namespace, depths, read(reader.as_mut())?))
+        Ok(seen(namespace, depths, rules))
     }
 
     /// Changes what holds for a queue, here at once and elsewhere soon. It blocks until that is durable.

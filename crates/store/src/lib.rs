@@ -45,6 +45,6 @@ pub use intake::Intake;
 pub use kept::{Depth, Kept};
 pub use listing::{DeadLetterItem, Filter, Listed, Page, Period, Stats};
 pub use serving::Serving;
-pub use store::{Counters, Due, Opened, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
+pub use store::{Counters, Due, Opened, Opener, Reader, ReadyPage, Scanned, Store, StoredRun, Verdict};
 pub use token::StoredToken;
 pub use url::{BadUrl, Durability, PostgresUrl, StoreUrl};

@@ -254,10 +254,16 @@ pub trait Store: Send {
     }
 }
 
+/// Opens views of a store, for as long as the store is there.
+pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Reader>, Fault> + Send + Sync>;
+
 /// A view of a store for inspection. It never writes.
 pub trait Reader: Send {
     /// Which shard serves which slot, as the store is configured.
     fn map(&self) -> ShardMap;
+
+    /// Makes more views of the same store, to be read beside this one.
+    fn opener(&self) -> Opener;
 
     /// How far index rows are complete, for each shard.
     ///

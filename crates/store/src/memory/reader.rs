@@ -11,7 +11,7 @@ use super::state::State;
 use crate::counts::Counts;
 use crate::listing::prefix_range;
 use crate::{
-    DeadLetterItem, Depth, Fault, Filter, Kept, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun,
+    DeadLetterItem, Depth, Fault, Filter, Kept, Listed, Membership, Opener, Page, Reader, Scanned, Stats, StoredRun,
     StoredToken,
 };
 
@@ -44,6 +44,11 @@ impl MemoryReader {
 impl Reader for MemoryReader {
     fn map(&self) -> ShardMap {
         self.map
+    }
+
+    fn opener(&self) -> Opener {
+        let (map, state, counts, clock) = (self.map, self.state.clone(), self.counts.clone(), self.clock.clone());
+        Arc::new(move || Ok(Box::new(Self::new(map, state.clone(), counts.clone(), clock.clone()))))
     }
 
     fn watermarks(&mut self) -> Result<Vec<(ShardId, Seq)>, Fault> {

@@ -13,8 +13,8 @@ use crate::counts::Counts;
 use crate::listing::prefix_range;
 use crate::transaction::Outcome;
 use crate::{
-    DeadLetterItem, Depth, Fault, FaultKind, Filter, Kept, Listed, Membership, Page, Reader, Scanned, Stats, StoredRun,
-    StoredToken,
+    DeadLetterItem, Depth, Fault, FaultKind, Filter, Kept, Listed, Membership, Opener, Page, Reader, Scanned, Stats,
+    StoredRun, StoredToken,
 };
 
 /// Several statements that see one state of the tables.
@@ -79,6 +79,11 @@ impl PostgresReader {
 impl Reader for PostgresReader {
     fn map(&self) -> ShardMap {
         self.map
+    }
+
+    fn opener(&self) -> Opener {
+        let (settings, counts) = (self.settings.clone(), self.counts.clone());
+        Arc::new(move || Ok(Box::new(Self::open(settings.clone(), counts.clone())?)))
     }
 
     fn watermarks(&mut self) -> Result<Vec<(ShardId, Seq)>, Fault> {

@@ -1,6 +1,6 @@
 //! Inspection of a SQLite store through a connection of its own.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use abide_kernel::{Row, RunId, Seq, ShardId, ShardMap};
@@ -14,7 +14,8 @@ use crate::counts::Counts;
 use crate::listing::prefix_range;
 use crate::transaction::Outcome;
 use crate::{
-    DeadLetterItem, Depth, Fault, FaultKind, Filter, Kept, Listed, Page, Reader, Scanned, Stats, StoredRun, StoredToken,
+    DeadLetterItem, Depth, Fault, FaultKind, Filter, Kept, Listed, Opener, Page, Reader, Scanned, Stats, StoredRun,
+    StoredToken,
 };
 
 const BYTES: &str = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
@@ -23,6 +24,7 @@ const BYTES: &str = "SELECT page_count * page_size FROM pragma_page_count(), pra
 #[derive(Debug)]
 pub struct SqliteReader {
     connection: Connection,
+    path: PathBuf,
     map: ShardMap,
     counts: Arc<Counts>,
 }
@@ -37,7 +39,7 @@ impl SqliteReader {
             return Err(Fault::new(FaultKind::Unusable, message));
         }
         let map = ShardMap::new(setting::shards(&connection)?);
-        Ok(Self { connection, map, counts })
+        Ok(Self { connection, path: path.to_owned(), map, counts })
     }
 
     /// What is wrong with the file below its rows, and with messages that wait in it.
@@ -71,6 +73,11 @@ impl SqliteReader {
 impl Reader for SqliteReader {
     fn map(&self) -> ShardMap {
         self.map
+    }
+
+    fn opener(&self) -> Opener {
+        let (path, counts) = (self.path.clone(), self.counts.clone());
+        Arc::new(move || Ok(Box::new(Self::open(&path, counts.clone())?)))
     }
 
     fn watermarks(&mut self) -> Result<Vec<(ShardId, Seq)>, Fault> {
