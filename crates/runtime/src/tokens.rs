@@ -29,6 +29,22 @@ impl Engine {
     pub fn kept(&self, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault> {
         self.shared.reader.lock().kept(kind, before, most)
     }
+
+    /// What was kept of a kind under an id.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn kept_as(&self, kind: &str, id: &str) -> Result<Option<Kept>, Fault> {
+        self.shared.reader.lock().kept_as(kind, id)
+    }
+
+    /// A token by its id.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn token(&self, id: &str) -> Result<Option<StoredToken>, Fault> {
+        self.shared.reader.lock().token(id)
+    }
 }
 
 impl Shared {

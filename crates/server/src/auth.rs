@@ -10,12 +10,13 @@ use axum::http::header::{AUTHORIZATION, HOST};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 use crate::answer::{Refused, internal};
-use crate::limits::{TOKEN_TRUSTED, TOKENS_MAX};
+use crate::limits::{TOKEN_LOOKUPS_MAX, TOKEN_TRUSTED, TOKENS_MAX};
 use crate::session::{CSRF, Transport};
 use crate::token::{self, Record};
-use crate::user::{Account, USER, USERS_MAX};
+use crate::user::{Account, USER};
 
 /// The word for all namespaces.
 const ALL: &str = "*";
@@ -89,26 +90,33 @@ pub(crate) enum Guard {
     /// Nothing; but they must have meant this machine.
     Loopback,
     /// A token that the store knows.
-    Tokens(Mutex<Remembered>),
+    Tokens(Remembered),
 }
 
-/// The tokens that were read lately.
-#[derive(Default)]
+/// The tokens that were looked up lately.
 pub(crate) struct Remembered {
-    tokens: HashMap<String, Known>,
-    /// How often all were forgotten: what was read before that is not remembered after it.
+    known: Mutex<Looked>,
+    /// Whoever makes up tokens has each looked up: so many at once, and the others wait.
+    lookups: Semaphore,
+}
+
+/// What came of it.
+#[derive(Default)]
+struct Looked {
+    tokens: HashMap<String, Found>,
+    /// How often any was forgotten: what was read before that is not remembered after it.
     forgotten: u64,
 }
 
-/// A token that was read lately.
-pub(crate) struct Known {
-    record: Arc<Record>,
+/// A token that was looked up lately, or that there was none.
+struct Found {
+    record: Option<Arc<Record>>,
     read: Instant,
 }
 
 impl Guard {
     pub(crate) fn tokens() -> Self {
-        Self::Tokens(Mutex::default())
+        Self::Tokens(Remembered { known: Mutex::default(), lookups: Semaphore::new(TOKEN_LOOKUPS_MAX) })
     }
 
     /// Whether a request was meant for here. Where anybody may ask, a page of somebody else must not make a browser do
@@ -179,11 +187,7 @@ impl Guard {
         // One sentence for all that is wrong with a token: whoever guesses learns nothing.
         let unknown = || nobody("the token is not known, was revoked or has ended");
         let (id, secret) = token::parse(text).ok_or_else(unknown)?;
-        let recent = fresh(&known.lock(), id);
-        let record = match recent {
-            Some(record) => record,
-            None => find(known, engine, id).await?.ok_or_else(unknown)?,
-        };
+        let record = known.find(engine, id).await?.ok_or_else(unknown)?;
         let ended = record.expires_at.is_some_and(|at| at.0 <= engine.now());
         // What a browser sends by itself is not what a program says, and the other way round.
         if ended || !record.is_of(id, secret) || record.session_of.is_some() != by_cookie {
@@ -202,23 +206,27 @@ impl Guard {
     /// Whether somebody who was let in would be let in again. A store that cannot be read says nothing against them.
     pub(crate) async fn still_knows(&self, engine: &Arc<Engine>, principal: &Principal) -> bool {
         let (Self::Tokens(known), Some(id)) = (self, &principal.token) else { return true };
-        let recent = fresh(&known.lock(), id);
-        let record = match recent {
-            Some(record) => record,
-            None => match find(known, engine, id).await {
-                Ok(Some(record)) => record,
-                Ok(None) => return false,
-                Err(_) => return true,
-            },
-        };
-        record.expires_at.is_none_or(|at| at.0 > engine.now())
+        match known.find(engine, id).await {
+            Ok(Some(record)) => record.expires_at.is_none_or(|at| at.0 > engine.now()),
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 
-    /// Reads the tokens anew before the next one is believed.
-    pub(crate) fn forget(&self) {
-        if let Self::Tokens(known) = self {
+    /// Reads a token anew before it is believed again.
+    pub(crate) fn forget(&self, id: &str) {
+        self.forget_those(|known, _| known == id);
+    }
+
+    /// The same for all sessions of a user.
+    pub(crate) fn forget_sessions(&self, name: &str) {
+        self.forget_those(|_, record| record.is_some_and(|record| record.session_of.as_deref() == Some(name)));
+    }
+
+    fn forget_those(&self, those: impl Fn(&str, Option<&Record>) -> bool) {
+        if let Self::Tokens(Remembered { known, .. }) = self {
             let mut known = known.lock();
-            known.tokens.clear();
+            known.tokens.retain(|id, found| !those(id, found.record.as_deref()));
             known.forgotten += 1;
         }
     }
@@ -235,38 +243,128 @@ fn bearer(header: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim_start())
 }
 
-fn fresh(known: &Remembered, id: &str) -> Option<Arc<Record>> {
-    known.tokens.get(id).filter(|known| known.read.elapsed() < TOKEN_TRUSTED).map(|known| known.record.clone())
+impl Remembered {
+    /// What is known of a token, by what was read of it lately or by the store.
+    async fn find(&self, engine: &Arc<Engine>, id: &str) -> Result<Option<Arc<Record>>, Refused> {
+        if let Some(recent) = self.known.lock().fresh(id) {
+            return Ok(recent);
+        }
+        let _place = self.lookups.acquire().await.map_err(|error| internal(&error))?;
+        // Another request with the same token may have been faster.
+        let forgotten = {
+            let known = self.known.lock();
+            if let Some(recent) = known.fresh(id) {
+                return Ok(recent);
+            }
+            known.forgotten
+        };
+        let (reading, wanted) = (engine.clone(), id.to_owned());
+        let reading = tokio::task::spawn_blocking(move || read(&reading, &wanted));
+        let record = reading.await.map_err(|error| internal(&error))??.map(Arc::new);
+        self.known.lock().remember(id, &record, forgotten);
+        Ok(record)
+    }
 }
 
-/// Reads the tokens of the store.
-async fn find(known: &Mutex<Remembered>, engine: &Arc<Engine>, id: &str) -> Result<Option<Arc<Record>>, Refused> {
-    let (reading, wanted, forgotten) = (engine.clone(), id.to_owned(), known.lock().forgotten);
-    let reading = tokio::task::spawn_blocking(move || read(&reading, &wanted));
-    let found = reading.await.map_err(|error| internal(&error))??.map(Arc::new);
-    let mut known = known.lock();
-    match &found {
-        None => drop(known.tokens.remove(id)),
-        Some(record) if known.forgotten == forgotten => {
-            if known.tokens.len() >= TOKENS_MAX {
-                known.tokens.clear();
-            }
-            known.tokens.insert(id.to_owned(), Known { record: record.clone(), read: Instant::now() });
-        }
-        Some(_) => {}
+impl Looked {
+    fn fresh(&self, id: &str) -> Option<Option<Arc<Record>>> {
+        let found = self.tokens.get(id).filter(|found| found.read.elapsed() < TOKEN_TRUSTED)?;
+        Some(found.record.clone())
     }
-    Ok(found)
+
+    /// Remembers what came of a lookup, unless something was forgotten since it began. Strangers must not have tokens
+    /// forgotten that are known: when there is no room, those that nobody knows go first.
+    fn remember(&mut self, id: &str, record: &Option<Arc<Record>>, forgotten: u64) {
+        if self.forgotten != forgotten {
+            self.tokens.remove(id);
+            return;
+        }
+        if self.tokens.len() >= TOKENS_MAX {
+            self.tokens.retain(|_, found| found.record.is_some() && found.read.elapsed() < TOKEN_TRUSTED);
+        }
+        if self.tokens.len() >= TOKENS_MAX {
+            self.tokens.clear();
+        }
+        self.tokens.insert(id.to_owned(), Found { record: record.clone(), read: Instant::now() });
+    }
 }
 
 /// A token, if the store has it. A session is good for as long as the account is the one that it was begun for,
 /// whatever became of it while somebody logged in.
 fn read(engine: &Engine, id: &str) -> Result<Option<Record>, Refused> {
-    let Some(stored) = engine.tokens()?.into_iter().find(|stored| stored.id == id) else { return Ok(None) };
+    let Some(stored) = engine.token(id)? else { return Ok(None) };
     let record = Record::read(&stored).map_err(|error| internal(&error))?;
     let Some(name) = &record.session_of else { return Ok(Some(record)) };
-    let Some(kept) = engine.kept(USER, None, USERS_MAX)?.into_iter().find(|kept| kept.id == *name) else {
-        return Ok(None);
-    };
+    let Some(kept) = engine.kept_as(USER, name)? else { return Ok(None) };
     let account = Account::read(&kept).map_err(|error| internal(&error))?;
     Ok(Some(record).filter(|record| record.account == Some(account.mark())))
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_protocol::CreateToken;
+
+    use super::*;
+
+    fn record(session_of: Option<&str>) -> Option<Arc<Record>> {
+        let (name, scopes, namespaces) = ("n".into(), vec![Scope::Read], vec![ALL.into()]);
+        let asked = CreateToken { name, scopes, namespaces, expires_in_ms: None };
+        let (stored, _) = token::mint(asked, abide_kernel::Timestamp(0)).unwrap();
+        let mut record = Record::read(&stored).unwrap();
+        record.session_of = session_of.map(Into::into);
+        Some(Arc::new(record))
+    }
+
+    fn guard() -> (Guard, impl Fn(&Guard, &str, Option<Arc<Record>>)) {
+        let remember = |guard: &Guard, id: &str, record: Option<Arc<Record>>| {
+            let Guard::Tokens(Remembered { known, .. }) = guard else { unreachable!("tokens are asked for") };
+            let mut known = known.lock();
+            let forgotten = known.forgotten;
+            known.remember(id, &record, forgotten);
+        };
+        (Guard::tokens(), remember)
+    }
+
+    fn remembered(guard: &Guard) -> Vec<String> {
+        let Guard::Tokens(Remembered { known, .. }) = guard else { unreachable!("tokens are asked for") };
+        let mut ids: Vec<String> = known.lock().tokens.keys().cloned().collect();
+        ids.sort();
+        ids
+    }
+
+    /// AB-16: one who logs in or out has nobody else's token read again.
+    #[test]
+    fn one_token_is_forgotten_and_the_others_stay() {
+        let (guard, remember) = guard();
+        for (id, of) in [("a", None), ("b", None), ("s", Some("ada")), ("t", Some("bob"))] {
+            remember(&guard, id, record(of));
+        }
+        guard.forget("a");
+        assert_eq!(remembered(&guard), ["b", "s", "t"]);
+        guard.forget_sessions("ada");
+        assert_eq!(remembered(&guard), ["b", "t"]);
+    }
+
+    /// AB-16: what was read before something changed is not believed after it.
+    #[test]
+    fn a_lookup_that_was_overtaken_is_not_remembered() {
+        let (guard, _) = guard();
+        let Guard::Tokens(Remembered { known, .. }) = &guard else { unreachable!("tokens are asked for") };
+        let before = known.lock().forgotten;
+        guard.forget("a");
+        known.lock().remember("a", &record(None), before);
+        assert!(remembered(&guard).is_empty());
+    }
+
+    /// AB-16: made-up tokens take bounded room, and have no token forgotten that is known.
+    #[test]
+    fn strangers_have_nobody_forgotten() {
+        let (guard, remember) = guard();
+        remember(&guard, "known", record(None));
+        for number in 0..TOKENS_MAX + 10 {
+            remember(&guard, &number.to_string(), None);
+        }
+        let ids = remembered(&guard);
+        assert!(ids.len() <= TOKENS_MAX && ids.contains(&"known".to_owned()));
+    }
 }

@@ -48,8 +48,10 @@ pub(crate) const RETRIES_MAX: u32 = 20;
 /// How long a token is taken at its word before the store is asked again: so long one that was revoked at another node
 /// may still work at this one.
 pub(crate) const TOKEN_TRUSTED: Duration = Duration::from_secs(5);
-/// Tokens that are remembered; past it all are forgotten, and read again.
+/// Tokens that are remembered, known or not; past it those that nobody knows are forgotten, then all.
 pub(crate) const TOKENS_MAX: usize = 10_000;
+/// Tokens that are looked up in the store at once: whoever makes some up must not keep all threads that may block.
+pub(crate) const TOKEN_LOOKUPS_MAX: usize = 8;
 /// Runs whose namespace and queue are remembered; past it all are forgotten, and looked for again.
 pub(crate) const PLACES_MAX: usize = 50_000;
 /// How far ahead the clock of a client may be that made an idempotency key.

@@ -59,17 +59,20 @@ fn drawn() -> String {
     format!("{:032x}", Entropy::System.next())
 }
 
-/// Makes the token of a request. Made again, it is the same token, whatever is asked then, with another secret: the
-/// first is kept nowhere.
-pub(crate) fn mint_for(
-    request: RequestId,
-    known: &[StoredToken],
+/// The id of the token that a request makes.
+pub(crate) fn id_for(request: RequestId) -> String {
+    format!("{:016x}", request.0 & u128::from(u64::MAX))
+}
+
+/// Makes a token of an id. Made again, it is the same token, whatever is asked then, with another secret: the first is
+/// kept nowhere.
+pub(crate) fn mint_again(
+    id: String,
+    known: Option<&StoredToken>,
     asked: CreateToken,
     now: Timestamp,
 ) -> Result<(StoredToken, CreatedToken), Refusal> {
-    let id = format!("{:016x}", request.0 & u128::from(u64::MAX));
-    let made = known.iter().find(|stored| stored.id == id).and_then(|stored| Record::read(stored).ok());
-    match made {
+    match known.and_then(|stored| Record::read(stored).ok()) {
         Some(record) => {
             validate(&asked)?;
             Ok(with_secret(id, record))

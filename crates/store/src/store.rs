@@ -318,11 +318,23 @@ pub trait Reader: Send {
     /// When they cannot be read, or one is damaged.
     fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault>;
 
+    /// A token by its id.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    fn token(&mut self, id: &str) -> Result<Option<StoredToken>, Fault>;
+
     /// What was kept of a kind, the largest ids first, and only those below `before`.
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
     fn kept(&mut self, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault>;
+
+    /// What was kept of a kind under an id.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    fn kept_as(&mut self, kind: &str, id: &str) -> Result<Option<Kept>, Fault>;
 
     /// How much waits in the queues of a namespace, as index rows have it, by queue.
     ///

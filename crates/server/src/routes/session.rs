@@ -7,14 +7,13 @@ use axum::body::Body;
 use axum::http::Response;
 use axum::http::header::SET_COOKIE;
 
-use super::user;
 use crate::answer::{Answered, Refused, done, internal, json};
 use crate::audit::Actor;
 use crate::call::Call;
 use crate::limits::{LOGINS_TOGETHER, LOGINS_WAITING_MAX};
 use crate::session::TooOften;
 use crate::token::{old_sessions, session};
-use crate::user::{Account, is_of};
+use crate::user::{Account, USER, is_of};
 
 /// Who fails is told the same, whether there is such a user or not, after the same time.
 pub(crate) async fn begin(call: Call) -> Answered {
@@ -25,7 +24,8 @@ pub(crate) async fn begin(call: Call) -> Answered {
     if often == Err(TooOften::Again) {
         return Err(TooOften::Again.into());
     }
-    let kept = user::all(&call).await?.into_iter().find(|kept| kept.id == name);
+    let wanted = name.clone();
+    let kept = call.blocking(move |engine| engine.kept_as(USER, &wanted)).await??;
     let account = kept.as_ref().map(Account::read).transpose().map_err(|error| internal(&error))?;
     // A name that nobody has may be a password in the wrong field.
     let actor = Actor(account.as_ref().map_or_else(|| "(unknown)".into(), |account| account.user.name.clone()));
@@ -45,9 +45,12 @@ pub(crate) async fn begin(call: Call) -> Answered {
     call.logins.tries.right(&name);
     let made = session(&account, call.engine.now());
     let stored = made.stored;
-    call.blocking(move |engine| replace_old(engine, &account.user.name).and_then(|()| engine.write_token(&stored)))
-        .await??;
-    call.guard.forget();
+    let replacing = move |engine: &Engine| {
+        let replaced = replace_old(engine, &account.user.name)?;
+        engine.write_token(&stored)?;
+        Ok::<_, Fault>([replaced, vec![stored.id]].concat())
+    };
+    call.blocking(replacing).await??.iter().for_each(|id| call.guard.forget(id));
     let mut answer = json(&made.session)?;
     answer.headers_mut().insert(SET_COOKIE, call.logins.transport.give(&made.secret));
     answer.extensions_mut().insert(actor);
@@ -67,11 +70,12 @@ fn named(refused: Refused, actor: Actor) -> Response<Body> {
 }
 
 /// Sessions that have ended go, and the oldest of those of whom has too many.
-fn replace_old(engine: &Engine, name: &str) -> Result<(), Fault> {
-    for id in old_sessions(&engine.tokens()?, name, engine.now()) {
-        engine.remove_token(&id)?;
+fn replace_old(engine: &Engine, name: &str) -> Result<Vec<String>, Fault> {
+    let old = old_sessions(&engine.tokens()?, name, engine.now());
+    for id in &old {
+        engine.remove_token(id)?;
     }
-    Ok(())
+    Ok(old)
 }
 
 pub(crate) fn show(call: &Call) -> Answered {
@@ -90,8 +94,9 @@ pub(crate) async fn end(call: Call) -> Answered {
         let problem = Problem::new("not_found", "there is no session: a token says who asks, or nobody needs one");
         return Err(problem.but("the cookie of a session", "none").into());
     };
+    let ended = id.clone();
     call.blocking(move |engine| engine.remove_token(&id)).await??;
-    call.guard.forget();
+    call.guard.forget(&ended);
     let mut answer = done();
     answer.headers_mut().insert(SET_COOKIE, call.logins.transport.take());
     Ok(answer)

@@ -116,13 +116,14 @@ pub(super) async fn all(call: &Call) -> Result<Vec<Kept>, Refused> {
 
 /// Ends all sessions of a user.
 async fn log_out(call: &Call, name: String) -> Result<(), Refused> {
+    let of = name.clone();
     call.blocking(move |engine| {
-        for id in sessions_of(&engine.tokens()?, &name) {
+        for id in sessions_of(&engine.tokens()?, &of) {
             engine.remove_token(&id)?;
         }
         Ok::<_, Fault>(())
     })
     .await??;
-    call.guard.forget();
+    call.guard.forget_sessions(&name);
     Ok(())
 }

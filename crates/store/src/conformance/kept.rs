@@ -25,6 +25,10 @@ pub fn what_a_server_wrote_down_is_kept_until_it_is_removed(fixture: &mut dyn Fi
     assert_eq!(read(&*store, None, 1), ["c 4"]);
     assert_eq!(read(&*store, Some("c"), 1), ["b 2"]);
     assert_eq!(read(&*store, Some("a"), 1), [""; 0]);
+    let mut reader = store.reader().expect("a reader");
+    assert_eq!(reader.kept_as("audit", "a").expect("an answer"), Some(kept("audit", "a", "3")));
+    assert_eq!(reader.kept_as("audit", "b").expect("an answer"), None);
+    drop(reader);
     assert!(store.forget("queue", "b").expect("the store is well"));
     assert!(!store.forget("queue", "b").expect("the store is well"));
     assert_eq!(read(&*store, None, 9).len(), 2);

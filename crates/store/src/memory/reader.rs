@@ -115,6 +115,13 @@ impl Reader for MemoryReader {
         Ok(found.map(kept).take(most).collect())
     }
 
+    fn kept_as(&mut self, kind: &str, id: &str) -> Result<Option<Kept>, Fault> {
+        let (kind, id) = (kind.to_owned(), id.to_owned());
+        let place = (kind.clone(), id.clone());
+        let found = self.read().kept.get(&place).cloned();
+        Ok(found.map(|body| Kept { kind, id, body }))
+    }
+
     fn bytes(&mut self) -> Result<u64, Fault> {
         Ok(self.stats()?.bytes)
     }
@@ -141,6 +148,11 @@ impl Reader for MemoryReader {
     fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault> {
         let token = |(id, body): (&String, &String)| StoredToken { id: id.clone(), body: body.clone() };
         Ok(self.read().tokens.iter().map(token).collect())
+    }
+
+    fn token(&mut self, id: &str) -> Result<Option<StoredToken>, Fault> {
+        let found = self.read().tokens.get(id).cloned();
+        Ok(found.map(|body| StoredToken { id: id.to_owned(), body }))
     }
 
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault> {

@@ -31,12 +31,17 @@ pub(super) async fn read(live: &mut Live, kind: &str, before: Option<&str>, most
     let sql = "SELECT kind, id, body, checksum FROM kept
                WHERE kind = $1 AND ($2::text IS NULL OR id < $2) ORDER BY id DESC LIMIT $3";
     let rows = live.query(sql, &[&escape(kind), &before.map(escape), &limit(most)]).await?;
-    let mut all = Vec::with_capacity(rows.len());
-    for row in rows {
-        let text = |column: usize| row.try_get::<_, String>(column).map(unescape);
-        all.push(Kept { kind: text(0)?, id: text(1)?, body: text(2)? }.check(row.try_get(3)?)?);
-    }
-    Ok(all)
+    rows.iter().map(kept).collect()
+}
+
+pub(super) async fn read_one(live: &mut Live, kind: &str, id: &str) -> Result<Option<Kept>, Trouble> {
+    let sql = "SELECT kind, id, body, checksum FROM kept WHERE kind = $1 AND id = $2";
+    live.query_opt(sql, &[&escape(kind), &escape(id)]).await?.as_ref().map(kept).transpose()
+}
+
+fn kept(row: &tokio_postgres::Row) -> Result<Kept, Trouble> {
+    let text = |column: usize| row.try_get::<_, String>(column).map(unescape);
+    Ok(Kept { kind: text(0)?, id: text(1)?, body: text(2)? }.check(row.try_get(3)?)?)
 }
 
 /// In the words of the index on open runs.

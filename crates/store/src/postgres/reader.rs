@@ -136,6 +136,11 @@ impl Reader for PostgresReader {
         self.read(doing, async |live: &mut Live| kept::read(live, kind, before, most).await)
     }
 
+    fn kept_as(&mut self, kind: &str, id: &str) -> Result<Option<Kept>, Fault> {
+        let doing = "reading what a server wrote down";
+        self.read(doing, async |live: &mut Live| kept::read_one(live, kind, id).await)
+    }
+
     fn bytes(&mut self) -> Result<u64, Fault> {
         let settings = self.settings.clone();
         self.read("measuring the tables", async |live: &mut Live| bytes(live, &settings.schema).await)
@@ -147,6 +152,10 @@ impl Reader for PostgresReader {
 
     fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault> {
         self.read("reading tokens", async |live: &mut Live| token::read_all(live).await)
+    }
+
+    fn token(&mut self, id: &str) -> Result<Option<StoredToken>, Fault> {
+        self.read("reading a token", async |live: &mut Live| token::read_one(live, id).await)
     }
 
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault> {

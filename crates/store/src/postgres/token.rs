@@ -21,10 +21,15 @@ pub(super) async fn remove(live: &mut Live, id: &str) -> Result<bool, Trouble> {
 
 pub(super) async fn read_all(live: &mut Live) -> Result<Vec<StoredToken>, Trouble> {
     let rows = live.query("SELECT id, body, checksum FROM token ORDER BY id", &[]).await?;
-    let mut tokens = Vec::with_capacity(rows.len());
-    for row in rows {
-        let text = |column: usize| row.try_get::<_, String>(column).map(unescape);
-        tokens.push(StoredToken { id: text(0)?, body: text(1)? }.check(row.try_get(2)?)?);
-    }
-    Ok(tokens)
+    rows.iter().map(token).collect()
+}
+
+pub(super) async fn read_one(live: &mut Live, id: &str) -> Result<Option<StoredToken>, Trouble> {
+    let found = live.query_opt("SELECT id, body, checksum FROM token WHERE id = $1", &[&escape(id)]).await?;
+    found.as_ref().map(token).transpose()
+}
+
+fn token(row: &tokio_postgres::Row) -> Result<StoredToken, Trouble> {
+    let text = |column: usize| row.try_get::<_, String>(column).map(unescape);
+    Ok(StoredToken { id: text(0)?, body: text(1)? }.check(row.try_get(2)?)?)
 }

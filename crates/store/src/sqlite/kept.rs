@@ -1,7 +1,7 @@
 //! What a server keeps beside the runs, and how much waits in queues.
 
 use abide_kernel::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::{commit_fault, fault};
 use super::limit;
@@ -38,6 +38,14 @@ pub(super) fn read(connection: &Connection, kind: &str, before: Option<&str>, mo
     let mut statement = connection.prepare_cached(sql).map_err(doing)?;
     let rows = statement.query_map(params![kind, before, limit(most)], kept).map_err(doing)?;
     rows.map(|row| row.map_err(doing)?).collect()
+}
+
+pub(super) fn read_one(connection: &Connection, kind: &str, id: &str) -> Result<Option<Kept>, Fault> {
+    connection
+        .prepare_cached("SELECT kind, id, body, checksum FROM kept WHERE kind = ?1 AND id = ?2")
+        .and_then(|mut statement| statement.query_row([kind, id], kept).optional())
+        .map_err(|error| fault("reading what a server wrote down", error))?
+        .transpose()
 }
 
 /// Looks all of it over.

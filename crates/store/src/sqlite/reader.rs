@@ -135,6 +135,10 @@ impl Reader for SqliteReader {
         kept::read(self.read(), kind, before, most)
     }
 
+    fn kept_as(&mut self, kind: &str, id: &str) -> Result<Option<Kept>, Fault> {
+        kept::read_one(self.read(), kind, id)
+    }
+
     fn bytes(&mut self) -> Result<u64, Fault> {
         self.read()
             .query_row(BYTES, [], |row| row.get::<_, i64>(0))
@@ -148,6 +152,10 @@ impl Reader for SqliteReader {
 
     fn tokens(&mut self) -> Result<Vec<StoredToken>, Fault> {
         token::read_all(self.read())
+    }
+
+    fn token(&mut self, id: &str) -> Result<Option<StoredToken>, Fault> {
+        token::read_one(self.read(), id)
     }
 
     fn find(&mut self, prefix: &str, most: usize) -> Result<Vec<RunId>, Fault> {

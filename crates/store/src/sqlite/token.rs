@@ -1,6 +1,6 @@
 //! Tokens by which clients of a server are known.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::{commit_fault, fault};
 use crate::{Fault, StoredToken};
@@ -25,12 +25,18 @@ pub(super) fn remove(connection: &Connection, id: &str) -> Result<bool, Fault> {
 pub(super) fn read_all(connection: &Connection) -> Result<Vec<StoredToken>, Fault> {
     let doing = |error| fault("reading tokens", error);
     let mut statement = connection.prepare_cached("SELECT id, body, checksum FROM token ORDER BY id").map_err(doing)?;
-    let mut rows = statement.query([]).map_err(doing)?;
-    let mut tokens = Vec::new();
-    while let Some(row) = rows.next().map_err(doing)? {
-        let read = || Ok((StoredToken { id: row.get(0)?, body: row.get(1)? }, row.get(2)?));
-        let (token, checksum) = read().map_err(doing)?;
-        tokens.push(token.check(checksum)?);
-    }
-    Ok(tokens)
+    let rows = statement.query_map([], token).map_err(doing)?;
+    rows.map(|row| row.map_err(doing)?).collect()
+}
+
+pub(super) fn read_one(connection: &Connection, id: &str) -> Result<Option<StoredToken>, Fault> {
+    connection
+        .prepare_cached("SELECT id, body, checksum FROM token WHERE id = ?1")
+        .and_then(|mut statement| statement.query_row([id], token).optional())
+        .map_err(|error| fault("reading a token", error))?
+        .transpose()
+}
+
+fn token(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<StoredToken, Fault>> {
+    Ok(StoredToken { id: row.get(0)?, body: row.get(1)? }.check(row.get(2)?))
 }
