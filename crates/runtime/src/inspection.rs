@@ -1,6 +1,6 @@
 //! Inspection: what is asked from outside, answered from memory and the store together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use abide_kernel::explain::{Explanation, Service, explain};
@@ -14,6 +14,9 @@ use crate::telemetry::Meter;
 
 /// How late a deadline is that counts as overdue.
 const LATE_MS: i64 = 1_000;
+
+/// Positions that whoever reads on in a journal keeps.
+const TRAIL_MAX: usize = 16_384;
 
 /// What the engine counted so far.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +35,39 @@ pub struct Metrics {
     pub meter: Meter,
 }
 
+/// A place in a run's journal, from which it is read on. Rows lead back to each other, never on: so the way there is gone
+/// once, and where the next rows lie is kept.
+#[derive(Clone, Debug)]
+pub struct Trail {
+    run: RunId,
+    from: u64,
+    ahead: VecDeque<Seq>,
+}
+
+impl Trail {
+    /// From a revision on.
+    #[must_use]
+    pub fn new(run: RunId, from: u64) -> Self {
+        Self { run, from, ahead: VecDeque::new() }
+    }
+
+    /// The revision that is read next, if rows are known to follow those that were read last.
+    #[must_use]
+    pub fn next(&self) -> Option<u64> {
+        (!self.ahead.is_empty()).then_some(self.from)
+    }
+}
+
 impl Engine {
+    /// Reads on in a run's journal: at most so many rows, and until their facts take up so many bytes; at least one, if
+    /// there is any.
+    ///
+    /// # Errors
+    /// When there is no such run, its record is damaged, or the engine has stopped.
+    pub async fn read_on(&self, trail: &mut Trail, most: usize, bytes: usize) -> Result<Vec<Row>, Unanswered> {
+        self.shared.read_on(trail, most, bytes).await
+    }
+
     /// How much waits in each queue, of all namespaces, as the index rows have it: what changed in the last moments may be
     /// missing. It blocks.
     ///
@@ -76,6 +111,38 @@ impl Shared {
                 return Ok(rows);
             }
             before = Some(head);
+        }
+    }
+
+    /// Reads on in a journal.
+    pub(crate) async fn read_on(
+        self: &Arc<Self>,
+        trail: &mut Trail,
+        most: usize,
+        bytes: usize,
+    ) -> Result<Vec<Row>, Unanswered> {
+        let (run, mut before) = (trail.run, None);
+        loop {
+            let from = trail.from;
+            let head = if trail.ahead.is_empty() { Some(self.show(run).await?.1) } else { None };
+            let mut ahead = std::mem::take(&mut trail.ahead);
+            let read = self.look(move |reader| {
+                if let Some(head) = head {
+                    ahead = reader.trail(run, head, from, TRAIL_MAX)?.into();
+                }
+                let places: Vec<Seq> = ahead.iter().take(most).copied().collect();
+                let rows = reader.rows(run, &places, bytes)?;
+                ahead.drain(..rows.len());
+                Ok((ahead, rows))
+            });
+            let (ahead, rows) = read.await?.map_err(|fault| corrupt(run, &fault))?;
+            // Emptied meanwhile, as in `journal`.
+            if rows.iter().all(|row| !row.facts.is_empty()) || (head.is_some() && before == head) {
+                trail.from = rows.last().map_or(from, |last| last.rev.0 + 1);
+                trail.ahead = ahead;
+                return Ok(rows);
+            }
+            before = head;
         }
     }
 

@@ -57,7 +57,7 @@ pub use desk::{Kind, Lately, Offer};
 pub use driver::{Engine, OpenError, Stopped};
 pub use entropy::Entropy;
 pub use hands::Hands;
-pub use inspection::Metrics;
+pub use inspection::{Metrics, Trail};
 pub use link::{Letter, Link, Mail, NoLink};
 pub use observer::{Beginning, Instead, Observer};
 pub use program::{Attempt, AttemptLink, Carrying, Courier, Life, Notifier, Program, Verdict};

@@ -58,8 +58,12 @@ pub(crate) const PLACES_MAX: usize = 50_000;
 pub(crate) const KEY_AHEAD_MS_MAX: u64 = 10 * 60 * 1_000;
 /// After how long without an event a stream says that it is alive, so that nobody on the way takes it for dead.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// What is read of a journal for a page: a row more makes the page end.
+pub(crate) const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What is read of a journal for a stream before it is sent; a row that is larger is sent alone.
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 * 1024;
+/// Rows that are sent together.
+pub(crate) const CHUNK_ROWS_MAX: usize = 1_000;
 /// Events of a namespace that are sent together.
 pub(crate) const CHUNK_EVENTS_MAX: usize = 256;
 /// Changes that wait to be kept in the audit, and that are kept together.

@@ -43,6 +43,30 @@ async fn until(events: &mut Events, run: &str, fact: &str) -> Vec<Event> {
     }
 }
 
+/// AB-13: a journal that is larger than a piece of a stream, or than a page, is told whole by several.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_journal_is_told_in_pieces() {
+    let desk = Desk::open("memory:").await;
+    let ada = desk.admin(&["shop"]);
+    let run = start(&ada, "wait", "shop").await;
+    for number in 0..12 {
+        let note = json!({"name": "note", "payload": {"number": number, "text": "x".repeat(50_000)}});
+        ada.post(&format!("{RUNS}/{run}/signals"), note).await.good();
+    }
+    signal(&ada, &run).await;
+    let told = rows(&ada.follow(&format!("{RUNS}/{run}/events"), None).await.rest().await);
+    assert_eq!(told, journal(&ada, &run).await);
+    let (mut paged, mut from) = (Vec::new(), Some(1));
+    while let Some(next) = from {
+        let page = ada.get(&format!("{RUNS}/{run}/journal?from={next}&limit=3")).await.good();
+        let rows = page["rows"].as_array().unwrap();
+        assert!((1..=3).contains(&rows.len()), "{}", rows.len());
+        paged.extend(rows.iter().cloned());
+        from = page["next"].as_u64();
+    }
+    assert_eq!(paged, told);
+}
+
 /// AB-13: a run is told row by row as it goes on, in order, without gap or repeat, up to its end; whoever comes back is told
 /// what it has not heard.
 #[tokio::test(flavor = "multi_thread")]

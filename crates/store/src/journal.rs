@@ -1,7 +1,9 @@
 //! What every store knows of a journal: when a batch may follow, what a gap is, and how a run's rows are followed.
 
+use std::collections::VecDeque;
+
 use abide_kernel::shard::Batch;
-use abide_kernel::{Fact, LetterId, Row, RunId, Seq, ShardEpoch, ShardId};
+use abide_kernel::{Fact, LetterId, Rev, Row, RunId, Seq, ShardEpoch, ShardId};
 
 use crate::row::{self, RawRow};
 use crate::sum::Sum;
@@ -85,6 +87,99 @@ pub(crate) fn follow(
     }
     rows.reverse();
     Ok(rows)
+}
+
+/// What a row says of its place in a run's journal.
+pub(crate) struct Mark {
+    pub(crate) run: RunId,
+    pub(crate) rev: Rev,
+    pub(crate) prior: Seq,
+    /// Whether the journal begins with it.
+    pub(crate) begins: bool,
+}
+
+/// What the facts of a row begin with that a journal begins with.
+pub(crate) const COMPACTED: &str = "[{\"compacted\"";
+
+/// The way back through a run's journal, which keeps positions and no rows: checksums are looked at when rows are read.
+pub(crate) struct Walk {
+    shard: ShardId,
+    run: RunId,
+    from: u64,
+    most: usize,
+    next: Seq,
+    later: Option<Rev>,
+    places: VecDeque<Seq>,
+}
+
+impl Walk {
+    pub(crate) fn new(shard: ShardId, run: RunId, head: Seq, from: u64, most: usize) -> Self {
+        Self { shard, run, from, most, next: head, later: None, places: VecDeque::new() }
+    }
+
+    /// The position to look at next.
+    pub(crate) fn next(&self) -> Option<Seq> {
+        Some(self.next).filter(|next| next.0 != 0)
+    }
+
+    /// Goes on by the row that lies there.
+    pub(crate) fn take(&mut self, mark: Option<Mark>) -> Result<(), Fault> {
+        let here = self.next;
+        let damaged = |what: &str| row::damaged(self.shard, here, Some(self.run), what);
+        let mark = mark.ok_or_else(|| damaged("it is missing"))?;
+        if mark.run != self.run {
+            return Err(damaged(&format!("it belongs to {}", mark.run)));
+        }
+        // Revisions have no gap: a row that leads past another is not as it was written.
+        if mark.prior >= here || self.later.is_some_and(|later| mark.rev.0 + 1 != later.0) {
+            return Err(damaged("it does not follow the run's row before it"));
+        }
+        self.later = Some(mark.rev);
+        self.next = if mark.begins || mark.rev.0 <= self.from { Seq(0) } else { mark.prior };
+        if mark.rev.0 >= self.from {
+            self.places.push_front(here);
+            self.places.truncate(self.most);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end(self) -> Vec<Seq> {
+        self.places.into()
+    }
+}
+
+/// Rows of a run that are read one by one, until they are enough.
+pub(crate) struct Gathering {
+    shard: ShardId,
+    run: RunId,
+    left: usize,
+    rows: Vec<Row>,
+}
+
+impl Gathering {
+    pub(crate) fn new(shard: ShardId, run: RunId, bytes: usize) -> Self {
+        Self { shard, run, left: bytes, rows: Vec::new() }
+    }
+
+    /// Takes the row of a position. Whether more may come.
+    pub(crate) fn take(&mut self, seq: Seq, raw: Option<RawRow>) -> Result<bool, Fault> {
+        let damaged = |what: &str| row::damaged(self.shard, seq, Some(self.run), what);
+        let raw = raw.ok_or_else(|| damaged("it is missing"))?;
+        if raw.run != self.run {
+            return Err(damaged(&format!("it belongs to {}", raw.run)));
+        }
+        let row = raw.decode()?;
+        if self.rows.last().is_some_and(|before| before.rev.0 + 1 != row.rev.0) {
+            return Err(damaged("it does not follow the run's row before it"));
+        }
+        self.left = self.left.saturating_sub(raw.facts.len());
+        self.rows.push(row);
+        Ok(self.left > 0)
+    }
+
+    pub(crate) fn end(self) -> Vec<Row> {
+        self.rows
+    }
 }
 
 /// A dead letter that was settled before. It fences its batch as a taken position does.

@@ -294,6 +294,20 @@ pub trait Reader: Send {
     /// When the log cannot be read or a row is damaged.
     fn journal(&mut self, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault>;
 
+    /// Where the rows of that journal lie from revision `from` on, in order: the first `most` of them. However long it is,
+    /// no more than that is kept on the way back through it.
+    ///
+    /// # Errors
+    /// When the log cannot be read or the run's rows do not lead back to each other.
+    fn trail(&mut self, run: RunId, head: Seq, from: u64, most: usize) -> Result<Vec<Seq>, Fault>;
+
+    /// Rows of a run by their positions, in order, until their facts take up `bytes`: at least one, if there is any. What
+    /// was purged or compacted away since comes without facts.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or a row is damaged, missing or not the run's.
+    fn rows(&mut self, run: RunId, places: &[Seq], bytes: usize) -> Result<Vec<Row>, Fault>;
+
     /// Runs whose index rows match, newest first.
     ///
     /// # Errors

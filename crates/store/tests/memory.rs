@@ -160,6 +160,11 @@ fn a_long_journal_is_read_from_any_revision() {
     journal::a_long_journal_is_read_from_any_revision(&mut fixture());
 }
 
+#[test]
+fn a_long_journal_is_read_in_pages() {
+    journal::a_long_journal_is_read_in_pages(&mut fixture());
+}
+
 /// SQ-15: a corrupted entry is surfaced with run and position; it is never replayed or skipped.
 #[test]
 fn a_damaged_row_is_reported_and_others_are_read() {

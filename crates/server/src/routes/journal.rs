@@ -3,16 +3,18 @@
 use abide_kernel::{Refusal, Run};
 use abide_protocol::limits::ROWS;
 use abide_protocol::{Instant, Journal, JournalRow, State};
+use abide_runtime::Trail;
 
 use crate::answer::{Answered, Refused, internal, json};
 use crate::call::{Call, in_time};
+use crate::limits::PAGE_BYTES_MAX;
 
 pub(crate) async fn read(call: Call) -> Answered {
     let (from, most) = (call.number("from").unwrap_or(1), call.number("limit").unwrap_or(ROWS));
     let run = call.run().await?.id;
-    let mut rows = in_time(call.engine.journal(run, from)).await??;
-    let next = rows.get(most as usize).map(|row| row.rev.0);
-    rows.truncate(most as usize);
+    let mut trail = Trail::new(run, from);
+    let rows = in_time(call.engine.read_on(&mut trail, most as usize, PAGE_BYTES_MAX)).await??;
+    let next = trail.next();
     let rows = rows.into_iter().map(|row| JournalRow {
         rev: row.rev.0,
         seq: row.seq.0,

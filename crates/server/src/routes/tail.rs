@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use abide_kernel::{Refusal, RunId, Str};
 use abide_protocol::{Ending, Following, Happened, Instant, JournalRow, Progress, Reset, ResetReason};
-use abide_runtime::{Cursor, RunMoves, Taken};
+use abide_runtime::{Cursor, RunMoves, Taken, Trail};
 use axum::body::{Body, Bytes};
 use axum::http::Response;
 use futures_util::stream;
@@ -15,7 +15,7 @@ use tokio::time::Instant as Moment;
 
 use crate::answer::{Answered, Refused, internal, streamed};
 use crate::call::{Call, in_time};
-use crate::limits::{CHUNK_BYTES_MAX, CHUNK_EVENTS_MAX, KEEP_ALIVE};
+use crate::limits::{CHUNK_BYTES_MAX, CHUNK_EVENTS_MAX, CHUNK_ROWS_MAX, KEEP_ALIVE};
 
 /// Says that the stream is alive; readers pass it by.
 const ALIVE: &[u8] = b":\n\n";
@@ -103,6 +103,8 @@ struct RunTail {
     moves: RunMoves,
     /// The last revision that was told.
     told: u64,
+    /// Where it is read on.
+    trail: Trail,
     /// The last thing that a step said and that was told.
     said: u64,
     /// Whether a reader comes back, so that it must hear of what is missing.
@@ -125,7 +127,8 @@ pub(crate) async fn run(call: Call) -> Answered {
             rev.ok_or_else(|| invalid(format!("a revision from 0 to {}", run.rev.0), text))?
         }
     };
-    let tail = RunTail { stream: Stream::new(call), run: id, moves, told, said: 0, resumes: told > 0, stirred: true };
+    let (stream, trail) = (Stream::new(call), Trail::new(id, told + 1));
+    let tail = RunTail { stream, run: id, moves, told, trail, said: 0, resumes: told > 0, stirred: true };
     Ok(sent(tail))
 }
 
@@ -158,11 +161,8 @@ impl RunTail {
         let mut text = String::new();
         let run = self.stream.call.find(self.run).await?;
         if run.rev.0 > self.told {
-            let rows = in_time(self.stream.call.engine.journal(self.run, self.told + 1)).await??;
-            for row in rows {
-                if text.len() >= CHUNK_BYTES_MAX {
-                    return Ok(text);
-                }
+            let reading = self.stream.call.engine.read_on(&mut self.trail, CHUNK_ROWS_MAX, CHUNK_BYTES_MAX);
+            for row in in_time(reading).await?? {
                 if row.rev.0 > self.told + 1 && self.resumes {
                     event(&mut text, None, "reset", &Reset { reason: ResetReason::Compacted })?;
                 }
@@ -170,6 +170,9 @@ impl RunTail {
                 self.told = row.rev.0;
                 let row = JournalRow { rev: row.rev.0, seq: row.seq.0, at: Instant(row.at), facts: row.facts };
                 event(&mut text, Some(&row.rev.to_string()), "row", &row)?;
+            }
+            if self.told < run.rev.0 && !text.is_empty() {
+                return Ok(text);
             }
         }
         // Without an id: a reader goes on behind rows, and is told again what is kept of the rest.

@@ -61,3 +61,39 @@ pub fn a_long_journal_is_read_from_any_revision(fixture: &mut dyn Fixture) {
         assert_eq!(store.counters().reads, before + 1);
     }
 }
+
+/// A page of a long journal is found without reading the rows around it, and read until it is large enough.
+pub fn a_long_journal_is_read_in_pages(fixture: &mut dyn Fixture) {
+    const LONG: u64 = 2_500;
+    let mut store = fixture.make();
+    let mut owner = Owner::open(&mut *store, 0);
+    let (run, other) = (run_id(ShardId(0), 0), run_id(ShardId(0), 1));
+    let mut rows = owner.starts(0, 2);
+    rows.extend((1..LONG).map(|id| owner.row(run, signal(id, "0"))));
+    let own: Vec<Row> = rows.iter().filter(|row| row.run == run).cloned().collect();
+    for chunk in rows.chunks(500) {
+        append(&mut *store, owner.batch(chunk.to_vec()));
+    }
+    let mut reader = store.reader().expect("a reader");
+    let head = owner.head_of(run);
+    for (from, most) in [(0, 10), (1, 1), (1_200, 700), (LONG - 3, 100), (LONG + 1, 5)] {
+        let trail = reader.trail(run, head, from, most).expect("a trail");
+        let expected: Vec<&Row> = own.iter().filter(|row| row.rev.0 >= from).take(most).collect();
+        assert!(trail.iter().eq(expected.iter().map(|row| &row.seq)), "{most} from {from}");
+        let read = reader.rows(run, &trail, usize::MAX).expect("rows");
+        assert!(read.iter().eq(expected), "{most} from {from}");
+    }
+    let trail = reader.trail(run, head, 1, 1_000).expect("a trail");
+    let size = |row: &Row| serde_json::to_vec(&row.facts).expect("facts have a JSON form").len();
+    for most in [0, 1, size(&own[0]) + 1, 10_000] {
+        let read = reader.rows(run, &trail, most).expect("rows");
+        let all: usize = read.iter().map(size).sum();
+        let without_last = all - read.last().map_or(0, size);
+        assert!(!read.is_empty() && all >= most && (without_last < most || read.len() == 1), "{most}");
+        assert_eq!(read, own[..read.len()]);
+    }
+    assert!(reader.rows(run, &[], 9).expect("nothing").is_empty());
+    for wrong in [reader.trail(other, head, 0, 9).map(drop), reader.rows(other, &trail[..1], 9).map(drop)] {
+        assert!(matches!(wrong.expect_err("not its rows").kind, FaultKind::Corrupt { .. }));
+    }
+}

@@ -100,6 +100,7 @@ pub const CASES: &[(&str, Case)] = cases![
     index::claimed_runs_are_found_by_shard,
     journal::a_journal_is_followed_back_from_its_head,
     journal::a_long_journal_is_read_from_any_revision,
+    journal::a_long_journal_is_read_in_pages,
     compact::a_compaction_empties_what_was_before_it,
     compact::a_compacted_run_is_rebuilt_from_the_log_alone,
     compact::a_compaction_can_be_repeated_and_followed_by_a_purge,

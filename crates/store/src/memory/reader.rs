@@ -69,6 +69,16 @@ impl Reader for MemoryReader {
         self.read().journal(shard, run, head, from)
     }
 
+    fn trail(&mut self, run: RunId, head: Seq, from: u64, most: usize) -> Result<Vec<Seq>, Fault> {
+        let shard = self.map.home(run.slot());
+        self.read().trail(shard, run, head, from, most)
+    }
+
+    fn rows(&mut self, run: RunId, places: &[Seq], bytes: usize) -> Result<Vec<Row>, Fault> {
+        let shard = self.map.home(run.slot());
+        self.read().rows(shard, run, places, bytes)
+    }
+
     fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
         let state = self.read();
         let newest_first = state.runs.values().rev().map(|found| &found.record);

@@ -8,6 +8,7 @@ use abide_kernel::shard::{Batch, Flush, LinePlace, Record};
 use abide_kernel::{LetterId, Row, RunId, Seq, ShardEpoch, ShardId, ShardMap, Status, Str, Timestamp};
 
 use super::faults::Script;
+use crate::journal::{COMPACTED, Gathering, Mark, Walk};
 use crate::row::RawRow;
 use crate::{
     DeadLetterItem, Due, Fault, FaultKind, Living, Opened, ReadyPage, Scanned, StoredRun, Verdict, group, import,
@@ -293,6 +294,38 @@ impl State {
     pub(super) fn journal(&self, shard: ShardId, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault> {
         let rows = &self.shards[usize::from(shard.0)].rows;
         journal::follow(shard, run, head, from, |seq| Ok(rows.get(seq.0 as usize - 1).cloned()))
+    }
+
+    /// Where those rows lie: the first so many.
+    pub(super) fn trail(
+        &self,
+        shard: ShardId,
+        run: RunId,
+        head: Seq,
+        from: u64,
+        most: usize,
+    ) -> Result<Vec<Seq>, Fault> {
+        let rows = &self.shards[usize::from(shard.0)].rows;
+        let mut walk = Walk::new(shard, run, head, from, most);
+        while let Some(seq) = walk.next() {
+            let mark = |row: &RawRow| {
+                let begins = row.facts.starts_with(COMPACTED.as_bytes());
+                Mark { run: row.run, rev: row.rev, prior: row.prior, begins }
+            };
+            walk.take(rows.get(seq.0 as usize - 1).map(mark))?;
+        }
+        Ok(walk.end())
+    }
+
+    pub(super) fn rows(&self, shard: ShardId, run: RunId, places: &[Seq], bytes: usize) -> Result<Vec<Row>, Fault> {
+        let rows = &self.shards[usize::from(shard.0)].rows;
+        let mut gathering = Gathering::new(shard, run, bytes);
+        for seq in places {
+            if !gathering.take(*seq, rows.get((seq.0 as usize).wrapping_sub(1)).cloned())? {
+                break;
+            }
+        }
+        Ok(gathering.end())
     }
 
     pub(super) fn read_key(&self, identity: &str) -> Option<RunId> {

@@ -9,7 +9,7 @@ use super::cluster::RENEW;
 use super::connect::{Role, Settings};
 use super::flush::{CLEAR, FLUSH};
 use super::intake::{ANSWER, READ, STARTED};
-use super::read::{CHAIN, CLAIMED, DUE, ENVELOPES, KEY, LINES, NEXT_DUE, READY, RECORD, SCAN};
+use super::read::{CHAIN, CLAIMED, DUE, ENVELOPES, KEY, LINES, NEXT_DUE, PLACES, READY, RECORD, SCAN, TRAIL};
 use super::shard::{NUMBERS, STANDING};
 use crate::{PostgresUrl, StoreUrl};
 
@@ -49,6 +49,8 @@ fn the_engine_reads_and_writes_by_index() {
         (CLEAR, "envelope_pkey"),
         (SCAN, "Index Scan using journal_pkey on journal"),
         (CHAIN, "Index Scan using journal_pkey on journal j_1"),
+        (TRAIL, "Index Scan using journal_pkey on journal j_1"),
+        (PLACES, "Index Scan using journal_pkey on journal"),
         (RECORD, "Index Scan using run_pkey"),
         (CLAIMED, "using run_claimed"),
         (READY, "Index Scan using run_by_line"),

@@ -10,6 +10,7 @@ use super::column::{Id, escape, small, unescape};
 use super::fault::Trouble;
 use super::limit;
 use super::link::Live;
+use crate::journal::{Gathering, Mark, Walk};
 use crate::letter::decode_envelope;
 use crate::record::{self, RawRecord};
 use crate::row::RawRow;
@@ -27,6 +28,17 @@ pub(super) const CHAIN: &str = "WITH RECURSIVE chain AS (
         WHERE c.place < $3 AND c.prior < c.seq AND c.rev > $4
           AND CASE WHEN $5 THEN c.place = 1 OR c.facts <> '[]' ELSE NOT starts_with(c.facts, '[{\"compacted\"') END
     ) SELECT seq, run, rev, prior, at, facts, checksum FROM chain ORDER BY place";
+/// The same way without what the rows say.
+pub(super) const TRAIL: &str = "WITH RECURSIVE chain AS (
+        SELECT 1 AS place, j.seq, j.run, j.rev, j.prior, starts_with(j.facts, $5) AS begins FROM journal j
+        WHERE j.shard = $1 AND j.seq = $2
+        UNION ALL
+        SELECT c.place + 1, j.seq, j.run, j.rev, j.prior, starts_with(j.facts, $5) FROM chain c
+        JOIN journal j ON j.shard = $1 AND j.seq = c.prior
+        WHERE c.place < $3 AND c.prior < c.seq AND c.rev > $4 AND NOT c.begins
+    ) SELECT seq, run, rev, prior, begins FROM chain ORDER BY place";
+pub(super) const PLACES: &str =
+    "SELECT seq, run, rev, prior, at, facts, checksum FROM journal WHERE shard = $1 AND seq = ANY ($2)";
 pub(super) const RECORD: &str = "SELECT id, shard, head, rev, namespace, workflow, version, queue, status, step, key,
         occupies, parent, created_at, updated_at, due, line, priority, eligible_at, arrival, reservation, checkpoint, checksum,
         labels
@@ -64,6 +76,8 @@ pub(super) const ENVELOPES: &str = "SELECT e.sender, e.number, e.body, e.checksu
 
 /// Rows of a run that are read at once.
 const CHAIN_ROWS: i32 = 1_000;
+/// Rows that are read together before it is looked whether they are enough: some are large.
+const PLACES_TOGETHER: usize = 64;
 
 /// A journal row as the table has it. What it cannot hold by its columns' types it does not hold.
 fn raw_row(shard: ShardId, row: &tokio_postgres::Row) -> Result<RawRow, tokio_postgres::Error> {
@@ -133,6 +147,51 @@ impl Chain {
     pub(super) fn row(&self, seq: Seq) -> Option<RawRow> {
         self.0.get(&seq).cloned()
     }
+}
+
+/// Where a run's rows lie, by the rows' own word, for as long as their revisions are above `from`.
+pub(super) async fn trail(live: &mut Live, shard: ShardId, from: u64, mut walk: Walk) -> Result<Vec<Seq>, Trouble> {
+    let from = i64::try_from(from).unwrap_or(i64::MAX);
+    while let Some(head) = walk.next() {
+        let with: [super::link::Value<'_>; 5] =
+            [&small(shard.0), &(head.0 as i64), &CHAIN_ROWS, &from, &journal::COMPACTED];
+        let rows = live.query(TRAIL, &with).await?;
+        if rows.is_empty() {
+            walk.take(None)?;
+        }
+        for row in &rows {
+            if walk.next() != Some(Seq(row.try_get::<_, i64>(0)? as u64)) {
+                break;
+            }
+            let (Id(run), rev, prior) = (row.try_get(1)?, row.try_get::<_, i64>(2)?, row.try_get::<_, i64>(3)?);
+            walk.take(Some(Mark { run, rev: Rev(rev as u64), prior: Seq(prior as u64), begins: row.try_get(4)? }))?;
+        }
+    }
+    Ok(walk.end())
+}
+
+pub(super) async fn rows(
+    live: &mut Live,
+    shard: ShardId,
+    run: RunId,
+    places: &[Seq],
+    bytes: usize,
+) -> Result<Vec<Row>, Trouble> {
+    let mut gathering = Gathering::new(shard, run, bytes);
+    for some in places.chunks(PLACES_TOGETHER) {
+        let numbers: Vec<i64> = some.iter().map(|seq| seq.0 as i64).collect();
+        let mut found = HashMap::new();
+        for row in &live.query(PLACES, &[&small(shard.0), &numbers]).await? {
+            let raw = raw_row(shard, row)?;
+            found.insert(raw.seq, raw);
+        }
+        for seq in some {
+            if !gathering.take(*seq, found.remove(seq))? {
+                return Ok(gathering.end());
+            }
+        }
+    }
+    Ok(gathering.end())
 }
 
 /// A run's rows from `head` back to the one its journal begins with, without those below revision `from`, in order.

@@ -10,6 +10,7 @@ use super::link::{Link, Live, Work};
 use super::list::list;
 use super::{cluster, kept, letter, read, schema, shard, token, transaction};
 use crate::counts::Counts;
+use crate::journal::Walk;
 use crate::listing::prefix_range;
 use crate::transaction::Outcome;
 use crate::{
@@ -114,6 +115,19 @@ impl Reader for PostgresReader {
         self.read("reading a run's journal", async |live: &mut Live| {
             live.transaction(SNAPSHOT, async |live| read::journal(live, shard, run, head, from).await).await
         })
+    }
+
+    fn trail(&mut self, run: RunId, head: Seq, from: u64, most: usize) -> Result<Vec<Seq>, Fault> {
+        let shard = self.map.home(run.slot());
+        self.read("reading a run's journal", async |live: &mut Live| {
+            let walk = || Walk::new(shard, run, head, from, most);
+            live.transaction(SNAPSHOT, async |live| read::trail(live, shard, from, walk()).await).await
+        })
+    }
+
+    fn rows(&mut self, run: RunId, places: &[Seq], bytes: usize) -> Result<Vec<Row>, Fault> {
+        let shard = self.map.home(run.slot());
+        self.read("reading a run's journal", async |live: &mut Live| read::rows(live, shard, run, places, bytes).await)
     }
 
     fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {

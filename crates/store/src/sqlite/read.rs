@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::fault;
 use super::{end_of, limit, position, seq_of, shard_of};
+use crate::journal::{COMPACTED, Gathering, Mark, Walk};
 use crate::letter::decode_envelope;
 use crate::record::{self, RawRecord};
 use crate::row::{self, RawRow};
@@ -113,6 +114,41 @@ fn damaged_page(shard: ShardId, from: Seq, error: rusqlite::Error) -> Fault {
         }
         _ => fault,
     }
+}
+
+/// Where a run's rows lie, by the rows' own word.
+pub(super) fn trail(connection: &Connection, shard: ShardId, mut walk: Walk) -> Result<Vec<Seq>, Fault> {
+    let sql = "SELECT run, rev, prior, substr(facts, 1, length(?2)) = ?2 FROM journal WHERE position = ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(|error| fault("reading a run's journal", error))?;
+    while let Some(seq) = walk.next() {
+        let mark = |row: &rusqlite::Row<'_>| {
+            let (Id(run), rev, prior) = (row.get(0)?, row.get::<_, i64>(1)? as u64, row.get::<_, i64>(2)? as u64);
+            Ok(Mark { run, rev: Rev(rev), prior: Seq(prior), begins: row.get(3)? })
+        };
+        let found = statement.query_row(params![position(shard, seq), COMPACTED], mark).optional();
+        walk.take(found.map_err(|error| damaged_page(shard, seq, error))?)?;
+    }
+    Ok(walk.end())
+}
+
+pub(super) fn rows(
+    connection: &Connection,
+    shard: ShardId,
+    run: RunId,
+    places: &[Seq],
+    bytes: usize,
+) -> Result<Vec<Row>, Fault> {
+    let sql = format!("SELECT {ROW_COLUMNS} FROM journal WHERE position = ?1");
+    let mut statement = connection.prepare_cached(&sql).map_err(|error| fault("reading a run's journal", error))?;
+    let mut gathering = Gathering::new(shard, run, bytes);
+    for seq in places {
+        let found = statement.query_row([position(shard, *seq)], |row| Ok(raw_row(row))).optional();
+        let found = found.map_err(|error| damaged_page(shard, *seq, error))?.transpose()?;
+        if !gathering.take(*seq, found)? {
+            break;
+        }
+    }
+    Ok(gathering.end())
 }
 
 /// A run's rows from `head` back to the one its journal begins with, without those below revision `from`, in order.

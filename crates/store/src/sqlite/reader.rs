@@ -11,6 +11,7 @@ use super::list::list;
 use super::shard::ShardRow;
 use super::{check, kept, letter, limit, open, read, schema, setting, token, transact};
 use crate::counts::Counts;
+use crate::journal::Walk;
 use crate::listing::prefix_range;
 use crate::transaction::Outcome;
 use crate::{
@@ -98,6 +99,16 @@ impl Reader for SqliteReader {
     fn journal(&mut self, run: RunId, head: Seq, from: u64) -> Result<Vec<Row>, Fault> {
         let shard = self.map.home(run.slot());
         read::journal(&*self.snapshot()?, shard, run, head, from)
+    }
+
+    fn trail(&mut self, run: RunId, head: Seq, from: u64, most: usize) -> Result<Vec<Seq>, Fault> {
+        let shard = self.map.home(run.slot());
+        read::trail(&*self.snapshot()?, shard, Walk::new(shard, run, head, from, most))
+    }
+
+    fn rows(&mut self, run: RunId, places: &[Seq], bytes: usize) -> Result<Vec<Row>, Fault> {
+        let shard = self.map.home(run.slot());
+        read::rows(&*self.snapshot()?, shard, run, places, bytes)
     }
 
     fn list(&mut self, filter: &Filter, page: &Page) -> Result<Vec<Listed>, Fault> {
