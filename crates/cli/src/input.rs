@@ -55,6 +55,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| format!("expected a duration like 30s, 5m, 1h 30m, 2d or 1w, found {text:?}"))
 }
 
+/// A size like `512KiB`, `8MiB` or `1048576`, in bytes.
+pub(crate) fn size(text: &str) -> Result<usize, String> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match text[digits..].trim() {
+        "" | "B" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1usize << 30),
+        _ => None,
+    };
+    let number: Option<usize> = text[..digits].parse().ok();
+    let found = number.zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    found.ok_or_else(|| format!("expected a size like 512KiB, 8MiB or 1048576, found {text:?}"))
+}
+
 /// A label like `team=ops`.
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     let named = text.split_once('=').filter(|(name, _)| !name.is_empty());

@@ -1,6 +1,7 @@
 //! Abide at a terminal: run, inspect, repair, measure.
 
 mod bench;
+mod bounds;
 mod commands;
 mod descriptors;
 mod failure;
@@ -22,7 +23,7 @@ mod tls;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use failure::{Exit, Failure, Outcome};
 use options::{Flags, Format, Globals};
@@ -102,7 +103,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let Cli { mut flags, command } = Cli::parse();
+    let Cli { mut flags, mut command } = Cli::parse();
     // Whoever speaks TLS here does so with it; it fails only where it was done before.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // A benchmark has a server of its own, beside the store.
@@ -115,6 +116,9 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(failure) => return report(Err(failure), asked),
     };
+    if matches!(command, Verb::Serve(_)) && !settings.serve.is_empty() {
+        command = told(&settings);
+    }
     let globals = settings.globals.clone();
     let format = globals.output;
     let screen = screen::Screen::new(&globals);
@@ -122,6 +126,13 @@ fn main() -> ExitCode {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     settings::strange(names).iter().for_each(|remark| screen.remark(remark));
     report(perform(command, globals, &settings), format)
+}
+
+/// The command once more, with what files say of a server in place of the defaults.
+fn told(settings: &Settings) -> Verb {
+    let command = Cli::command().mut_subcommand("serve", |serve| settings::serve::with_told(serve, &settings.serve));
+    let parsed = Cli::from_arg_matches(&command.get_matches());
+    parsed.unwrap_or_else(|error| error.exit()).command
 }
 
 fn perform(command: Verb, globals: Globals, settings: &Settings) -> Outcome {
@@ -138,7 +149,7 @@ fn perform(command: Verb, globals: Globals, settings: &Settings) -> Outcome {
         Verb::Dev(dev) => dev.perform(globals),
         Verb::Serve(serve) => serve.perform(&globals),
         Verb::Token(token) => token.perform(&globals),
-        Verb::Config(config) => config.perform(&globals, &settings.shown),
+        Verb::Config(config) => config.perform(&globals, settings),
         Verb::User(user) => user.perform(&globals),
         Verb::Check(check) => check.perform(&globals),
         Verb::Doctor(doctor) => doctor.perform(&globals),

@@ -22,8 +22,17 @@ pub(crate) struct Certificate {
 
 impl Certificate {
     pub(crate) fn read(&self) -> Result<Option<Tls>, Failure> {
-        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
-        Ok(Some(Tls::read(certificate, key)?))
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Ok(Some(Tls::read(certificate, key)?)),
+            (None, None) => Ok(None),
+            // Of what files say nobody else sees that one of the two is missing.
+            (Some(_), None) => Err(Failure::usage("tls_no_key", "there is a certificate and no key".to_owned())
+                .hint("give the private key with --tls-key, ABIDE_TLS_KEY or tls_key")),
+            (None, Some(_)) => {
+                Err(Failure::usage("tls_no_certificate", "there is a key and no certificate".to_owned())
+                    .hint("give the certificate with --tls-cert, ABIDE_TLS_CERT or tls_cert"))
+            }
+        }
     }
 }
 

@@ -217,3 +217,49 @@ fn a_server_that_is_not_there_or_another_is_told_apart() {
         assert!(nobody.err.contains(&url), "{nobody:?}");
     }
 }
+
+/// AB-15: what a server goes by is said by options, by the environment, by files and by nobody, in this order.
+#[test]
+fn what_a_server_goes_by_says_where_it_comes_from() {
+    let shop = Shop::new();
+    let show = ["config", "show", "--json"];
+    let shown = |key: &str, env: &[(&str, &str)]| said(shop.abide_in(&show, "", env), key);
+    assert_eq!(shown("serve.listen", &[]), ("127.0.0.1:7411".into(), "default".into()));
+    std::fs::create_dir_all(shop.dir().join(".config/abide")).unwrap();
+    let user =
+        "[serve]\nlisten = \"0.0.0.0:80\"\nmax_rate = 7\ntls_cert = \"cert.pem\"\notlp = \"http://u:hush@h:1\"\n";
+    std::fs::write(shop.dir().join(".config/abide/config.toml"), user).unwrap();
+    let (value, from) = shown("serve.max_rate", &[]);
+    assert!(value == "7" && from.starts_with("serve of ") && from.ends_with("config.toml"), "{from}");
+    assert_eq!(shown("serve.max_rate", &[("ABIDE_MAX_RATE", "9")]), ("9".into(), "ABIDE_MAX_RATE".into()));
+    let cert = shop.dir().join(".config/abide/cert.pem").display().to_string();
+    assert_eq!(shown("serve.tls_cert", &[]).0, cert, "from where the file is");
+    assert_eq!(shown("serve.otlp", &[]).0, "set", "it may have a password");
+    // The key is nowhere: nobody begins to speak plainly instead.
+    refused(&shop.abide(&["serve", "--listen", "127.0.0.1:0"]), 2, "tls_no_key");
+    std::fs::write(shop.dir().join("abide.toml"), "[serve]\nmax_rate = 8\nlisten = \"127.0.0.1:1\"\n").unwrap();
+    assert_eq!((shown("serve.max_rate", &[]).0, shown("serve.listen", &[]).0), ("8".into(), "127.0.0.1:1".into()));
+}
+
+/// AB-15, AB-16: a folder may be somebody else's; its file opens no door, and what nobody knows is named.
+#[test]
+fn the_file_of_a_folder_opens_no_door() {
+    let shop = Shop::new();
+    let with = |text: &str| {
+        std::fs::write(shop.dir().join("abide.toml"), format!("[serve]\n{text}\n")).unwrap();
+        shop.abide(&["config", "show"])
+    };
+    for wrong in
+        ["listen = \"0.0.0.0:1\"", "tls_key = \"k\"", "otlp = \"http://evil:1\"", "node_listen = \"0.0.0.0:1\""]
+    {
+        refused(&with(wrong), 2, "bad_config");
+    }
+    let unknown = with("max_bodies = \"1MiB\"");
+    refused(&unknown, 2, "unknown_key");
+    assert!(unknown.err.contains("did you mean max_body?"), "{unknown:?}");
+    refused(&with("max_body = \"1TB\""), 2, "bad_setting");
+    refused(&with("drain = 1.5"), 2, "bad_config");
+    with("drain = \"5s\"\nlog = \"json\"\nmax_body = 1048576").ok();
+    std::fs::write(shop.dir().join("abide.toml"), "[server]\n").unwrap();
+    refused(&shop.abide(&["config", "show"]), 2, "unknown_key");
+}

@@ -15,6 +15,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::dev::{Example, Trial};
+use crate::bounds::Bounds;
 use crate::descriptors;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::input::{address, duration};
@@ -31,6 +32,8 @@ use crate::tls::{Certificate, read_again};
 #[command(after_help = "\
 Everybody who asks needs a token of abide token create, unless --no-auth is given, which works on the loopback only.
 Without a certificate the server speaks plain HTTP, which others on the way can read.
+
+What is said here may also be said in the table [serve] of abide.toml or config.toml: abide config show says what holds.
 
 SIGINT and SIGTERM let it answer what was asked, and stop; a second one stops it at once. SIGHUP reads the certificate and
 its key again; connections that are there go on.
@@ -63,6 +66,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     certificate: Certificate,
     #[command(flatten)]
+    bounds: Bounds,
+    #[command(flatten)]
     telemetry: Telemetry,
     /// What it does for one who tries it out.
     #[arg(skip)]
@@ -84,6 +89,7 @@ impl Serve {
             node_advertise: None,
             drain: Duration::from_secs(10),
             certificate: Certificate::default(),
+            bounds: Bounds::default(),
             telemetry,
             trial: Some(trial),
         }
@@ -182,7 +188,7 @@ impl Serve {
         let mut address = self.listen;
         let last = address.port().saturating_add(self.trial.as_ref().map_or(0, |trial| trial.ports.saturating_sub(1)));
         loop {
-            let server = Server::new(engine.clone());
+            let server = Server::new(engine.clone()).limits(self.bounds.limits());
             let server = if self.no_auth { server.without_login() } else { server };
             let server = tls.into_iter().fold(server, |server, tls| server.tls(tls.clone()));
             match server.listen(address).await {

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::{Environment, KEYS, Said, nearest};
+use super::{Environment, KEYS, Said, nearest, serve};
 use crate::failure::{Exit, Failure};
 
 /// The file of a project, in the folder where the command is given.
@@ -26,7 +26,7 @@ pub(super) enum Whose {
 
 /// A file that was looked at.
 pub(super) struct File {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     pub(super) shown: String,
     /// Why it was looked for.
     pub(super) from: &'static str,
@@ -34,6 +34,8 @@ pub(super) struct File {
     /// What is in the way of reading it. It is passed over: nobody named it.
     pub(super) unreadable: Option<String>,
     profiles: BTreeMap<String, BTreeMap<&'static str, String>>,
+    /// What it says of a server.
+    pub(super) serve: BTreeMap<&'static str, String>,
 }
 
 /// A profile of a file.
@@ -134,7 +136,15 @@ impl File {
 
 fn read(path: &Path, from: &'static str, whose: Whose) -> Result<Option<File>, Failure> {
     let shown = path.display().to_string();
-    let mut file = File { path: path.into(), shown, from, whose, unreadable: None, profiles: BTreeMap::new() };
+    let mut file = File {
+        path: path.into(),
+        shown,
+        from,
+        whose,
+        unreadable: None,
+        profiles: BTreeMap::new(),
+        serve: BTreeMap::new(),
+    };
     let shown = &file.shown;
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -150,8 +160,12 @@ fn read(path: &Path, from: &'static str, whose: Whose) -> Result<Option<File>, F
         bad(format!("{shown}, line {line}: {}", error.message()))
     })?;
     for (key, value) in &table {
+        if let ("serve", Value::Table(table)) = (key.as_str(), value) {
+            file.serve = serve::values(shown, table)?;
+            continue;
+        }
         if key != "profile" {
-            return Err(unknown(shown, key, &["profile"]));
+            return Err(unknown(shown, key, &["profile", "serve"]));
         }
         let Value::Table(named) = value else {
             return Err(bad(format!("{shown}: expected [profile.NAME], found profile = …")));
@@ -186,7 +200,7 @@ fn values(shown: &str, name: &str, profile: &Table) -> Result<BTreeMap<&'static 
 }
 
 /// A path as it is meant in a file: from where the file is, or from the user's home.
-fn beside(file: &Path, text: &str, env: Environment<'_>) -> String {
+pub(super) fn beside(file: &Path, text: &str, env: Environment<'_>) -> String {
     let home = env("HOME").filter(|_| text.starts_with("~/"));
     let path = match home {
         Some(home) => Path::new(&home).join(&text[2..]),
@@ -195,11 +209,11 @@ fn beside(file: &Path, text: &str, env: Environment<'_>) -> String {
     std::path::absolute(&path).unwrap_or(path).display().to_string()
 }
 
-fn bad(what: String) -> Failure {
+pub(super) fn bad(what: String) -> Failure {
     Failure::usage("bad_config", what)
 }
 
-fn unknown(shown: &str, key: &str, known: &[&str]) -> Failure {
+pub(super) fn unknown(shown: &str, key: &str, known: &[&str]) -> Failure {
     let failure = Failure::usage("unknown_key", format!("{shown}: there is no key {key}"));
     let last = key.rsplit('.').next().unwrap_or(key);
     match nearest(last, known.iter().copied()) {

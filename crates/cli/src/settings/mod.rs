@@ -3,6 +3,7 @@
 
 mod again;
 mod file;
+pub(crate) mod serve;
 mod trust;
 mod url;
 mod variables;
@@ -31,6 +32,8 @@ pub(crate) const KEYS: [&str; 8] = ["store", "url", "namespace", "token_file", "
 pub(crate) struct Settings {
     pub(crate) globals: Globals,
     pub(crate) shown: Vec<Shown>,
+    /// What files say of a server.
+    pub(crate) serve: serve::Told,
     /// What whoever gives the command should know of it.
     pub(crate) remarks: Vec<String>,
 }
@@ -44,9 +47,9 @@ pub(crate) struct Shown {
 
 /// A value, and who said it.
 #[derive(Clone, Debug)]
-struct Said {
-    value: String,
-    from: String,
+pub(crate) struct Said {
+    pub(crate) value: String,
+    pub(crate) from: String,
 }
 
 /// What one place says.
@@ -131,7 +134,9 @@ impl Settings {
         let (name, from) = profile.map_or((None, String::new()), |profile| (Some(profile.name), profile.file));
         shown.push(Shown { key: "profile", value: name, from });
         shown.extend(files.iter().map(show_file));
-        Ok(Self { globals, shown, remarks: files.iter().filter_map(passed_over).collect() })
+        let serve = serve::of_files(&files, env)?;
+        serve::check(&serve)?;
+        Ok(Self { globals, shown, serve, remarks: files.iter().filter_map(passed_over).collect() })
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) const OTHERS_FILE: &str = "DATABASE_URL_FILE";
 /// The longest URL of a store.
 const URL_BYTES_MAX: u64 = 16 * 1024;
 /// What is read, here or by the options of a verb.
-const KNOWN: [&str; 18] = [
+const KNOWN: [&str; 22] = [
     "STORE",
     "STORE_FILE",
     "URL",
@@ -31,6 +31,10 @@ const KNOWN: [&str; 18] = [
     "LOG",
     "LOG_FORMAT",
     "CLUSTER_SECRET",
+    "MAX_BODY",
+    "MAX_CONNECTIONS",
+    "MAX_RATE",
+    "MAX_WAIT",
 ];
 /// What containers and checks of this project set for themselves.
 const OTHERS: [&str; 6] = ["HEALTH", "BIN", "SEEDS", "TEST_STORE", "MUTANT", "MUTANTS_REACHED"];

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
 use crate::options::Globals;
-use crate::settings::Shown;
+use crate::settings::Settings;
 
 /// What holds for this command line, and who said so: show.
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ enum Verb {
 }
 
 impl Command {
-    pub(crate) fn perform(self, globals: &Globals, settings: &[Shown]) -> Outcome {
+    pub(crate) fn perform(self, globals: &Globals, settings: &Settings) -> Outcome {
         match self.verb {
             Verb::Show(show) => show.perform(globals, settings),
         }

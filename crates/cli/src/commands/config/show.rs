@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::failure::{Exit, Outcome};
 use crate::options::Globals;
 use crate::screen::{Cell, Screen, Tone};
-use crate::settings::Shown;
+use crate::settings::{Settings, Shown, serve};
 
 /// Show every setting, and who said so.
 #[derive(Debug, Args)]
@@ -24,21 +24,27 @@ machine:
   token_file = \"~/.abide-token\"
   namespace = \"shop\"
 
+What abide serve goes by is in the table [serve], by the names of its options: max_body =
+\"16MiB\" is --max-body. Of the folder's file only what opens no door is heard: limits, drain,
+log, and a listen on this machine.
+
 Examples:
   abide config show
   abide --profile shop config show --json")]
 pub(crate) struct Show {}
 
 impl Show {
-    pub(super) fn perform(self, globals: &Globals, settings: &[Shown]) -> Outcome {
+    pub(super) fn perform(self, globals: &Globals, settings: &Settings) -> Outcome {
         let screen = Screen::new(globals);
+        let of_server = serve::shown(&settings.serve)?;
+        let settings: Vec<&Shown> = settings.shown.iter().chain(&of_server).collect();
         if !screen.is_text() {
-            let written = |shown: &Shown| json!({"key": shown.key, "value": shown.value, "from": shown.from});
+            let written = |shown: &&Shown| json!({"key": shown.key, "value": shown.value, "from": shown.from});
             let settings: Vec<Value> = settings.iter().map(written).collect();
             screen.documents("settings", &settings)?;
             return Ok(Exit::Ok);
         }
-        let row = |shown: &Shown| {
+        let row = |shown: &&Shown| {
             vec![
                 Cell::toned(shown.key, Tone::Strong),
                 Cell::new(shown.value.as_deref().unwrap_or("-")),
