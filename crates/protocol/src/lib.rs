@@ -59,6 +59,7 @@ pub use routes::routes;
 pub use run::{Cancel, Error, Explanation, Run, RunPage, RunRecord, RunSummary, State};
 pub use scope::{BadScope, Scope};
 pub use signal::{Signal, Signalled};
+pub use speak::UNSAID;
 pub use start::{Admission, Concurrency, OnConflict, Start, StartAnswer, StartMany, Started, StartedMany};
 pub use tail::{Following, Happened, Reset, ResetReason};
 pub use token::{CreateToken, CreatedToken, Token, Tokens};

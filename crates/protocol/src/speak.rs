@@ -96,11 +96,15 @@ impl From<kernel::Join> for Join {
     }
 }
 
+/// The version of a start of which nobody said one: versions begin at 1.
+pub const UNSAID: u32 = 0;
+
 impl Start {
-    /// A start as the kernel has it. Which namespace it is in, the path says.
+    /// A start as the kernel has it. Which namespace it is in, the path says. [`UNSAID`] leaves the version to the server,
+    /// which takes the newest that it knows.
     #[must_use]
     pub fn of(spec: StartSpec, now: Timestamp) -> Self {
-        let version = (spec.version != 1 || spec.fingerprint.is_some()).then_some(spec.version);
+        let version = (spec.version != UNSAID).then_some(spec.version);
         let (key, on_conflict, occupied) = match spec.key {
             None => (None, OnConflict::Reject, Vec::new()),
             Some(unique) => {

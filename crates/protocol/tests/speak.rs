@@ -150,3 +150,14 @@ fn entries_arrive_as_they_were() {
         assert_eq!(told.into_kernel(arrived).unwrap(), entry);
     }
 }
+
+/// AB-19: version 1 is a version like any other. It was left out, and the server took the newest.
+#[test]
+fn the_version_that_was_said_is_sent() {
+    let said = |version| {
+        let mut spec = StartSpec::new("note", Payload::null());
+        spec.version = version;
+        sent(&wire::Start::of(spec, NOW)).version
+    };
+    assert_eq!([said(1), said(2), said(wire::UNSAID)], [Some(1), Some(2), None]);
+}

@@ -75,8 +75,9 @@ impl Shared {
     pub(crate) fn ask(
         self: &Arc<Self>,
         slot: Slot,
-        command: Command,
+        mut command: Command,
     ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
+        self.settle_versions(&mut command);
         let watched = match &command {
             Command::Watch { run } | Command::Update { run, told: Told::Answered, .. } => Some(*run),
             _ => None,

@@ -17,7 +17,8 @@ impl Shared {
     /// anomaly, and the step's work here is dropped.
     pub(crate) fn complete(&self, claim: ClaimId, retries: u32, verdict: Verdict) {
         points::reach("step-returned");
-        let command = command(claim, self.token, retries, verdict);
+        let mut command = command(claim, self.token, retries, verdict);
+        command.iter_mut().for_each(|command| self.settle_versions(command));
         let now = self.now();
         let mut core = self.core.lock();
         if let Some(command) = command {

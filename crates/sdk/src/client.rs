@@ -170,7 +170,7 @@ impl Client {
             // Which versions there are, the server and its workers know.
             #[cfg(feature = "http")]
             Way::Server(http) => {
-                spec.version = version.unwrap_or(spec.version);
+                spec.version = version.unwrap_or(abide_protocol::UNSAID);
                 http.check_namespace(spec)
             }
             #[cfg(feature = "http")]

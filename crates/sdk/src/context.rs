@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use abide_kernel::shard::Dispatch;
 use abide_kernel::{ChildEnd, Payload, RunId, StartSpec, Status, Timestamp, TraceContext, WakeReason};
-use abide_runtime::{Attempt, AttemptLink};
+use abide_runtime::{Attempt, AttemptLink, UNSAID};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -214,7 +214,7 @@ impl Ctx {
         input: &I,
     ) -> Result<RunId, StepError> {
         let input = Payload::encode(input).map_err(StepError::from)?;
-        let mut spec = StartSpec::new(workflow, input);
+        let mut spec = StartSpec { version: UNSAID, ..StartSpec::new(workflow, input) };
         spec.namespace = self.dispatch().started.spec.namespace.clone();
         let started = self.inner.link.start_child(key, spec, None).await;
         started.map_err(|error| StepError::from(ClientError::from(error)))

@@ -6,6 +6,7 @@ use abide_kernel::{
     ChildSpec, Concurrency, Consume, ErrorInfo, Join, Moment, OnConflict, Outcome as Decided, Payload, StartSpec,
     StatusSet, Timestamp, UniqueKey,
 };
+use abide_runtime::UNSAID;
 use serde::Serialize;
 
 use crate::StepError;
@@ -128,7 +129,8 @@ pub fn child<I: Serialize + ?Sized>(workflow: &str, input: &I) -> ChildStart {
     let input = Payload::encode(input).map_err(|error| {
         ErrorInfo::terminal("unencodable", &format!("the input of child {workflow:?} has no JSON form: {error}"))
     });
-    ChildStart { spec: input.map(|input| ChildSpec { spec: StartSpec::new(workflow, input) }) }
+    let spec = |input| StartSpec { version: UNSAID, ..StartSpec::new(workflow, input) };
+    ChildStart { spec: input.map(|input| ChildSpec { spec: spec(input) }) }
 }
 
 impl ChildStart {
@@ -139,7 +141,7 @@ impl ChildStart {
         self
     }
 
-    /// The workflow's version.
+    /// The workflow's version; without it, the newest that is known where the child is started.
     pub fn version(self, version: u32) -> Self {
         self.with(|spec| spec.version = version)
     }

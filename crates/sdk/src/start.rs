@@ -39,7 +39,7 @@ impl Start {
         self
     }
 
-    /// The workflow's version; without it, the newest that is registered.
+    /// The workflow's version; without it, the newest that is registered, or that a server's workers have.
     pub fn version(mut self, version: u32) -> Self {
         self.version = Some(version);
         self

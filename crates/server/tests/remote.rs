@@ -70,6 +70,44 @@ fn note() -> Machine<u32> {
     Machine::<u32>::new("note").step("keep", async |_, number: u32| Ok(done(&(number * 10))))
 }
 
+/// AB-19: the version that is said begins, also the first, and where nobody says one, the newest: for runs and for children, over
+/// HTTP and in an engine of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_version_that_is_said_begins() {
+    fn greet(version: u32) -> Machine<u32> {
+        Machine::<u32>::new("greet").version(version).step("say", async |ctx: Ctx, _: u32| Ok(done(&ctx.version())))
+    }
+    let parent = || {
+        Machine::<u32>::new("parent")
+            .step("split", async |_, state: u32| {
+                Ok(spawn(
+                    [child("greet", &0).version(1), child("greet", &0).version(2), child("greet", &0)],
+                    "sum",
+                    state,
+                ))
+            })
+            .step("sum", async |ctx: Ctx, _: u32| {
+                let found: Vec<u32> =
+                    ctx.children().iter().map(|child| child.result::<u32>().unwrap().unwrap()).collect();
+                Ok(done(&found))
+            })
+    };
+    let desk = bare().await;
+    let there = worker(&desk).register(greet(1)).register(greet(2)).register(parent()).start().await.unwrap();
+    let here = Engine::open("memory:").register(greet(1)).register(greet(2)).register(parent()).start().await.unwrap();
+    for client in [client(&desk), here.client()] {
+        let children: Vec<u32> = client.start("parent", &0).await.unwrap().result().await.unwrap();
+        assert_eq!(children, [1, 2, 2]);
+        for (said, begins) in [(Some(1), 1), (Some(2), 2), (None, 2)] {
+            let start = client.start("greet", &0);
+            let start = said.into_iter().fold(start, |start, version| start.version(version));
+            assert_eq!(start.await.unwrap().result::<u32>().await.unwrap(), begins, "{said:?}");
+        }
+    }
+    there.stop(LONG).await;
+    here.stop(LONG).await;
+}
+
 /// AB-19: a machine does over HTTP what it does in an engine of its own, with the same code and the same journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_is_the_same_for_a_server() {

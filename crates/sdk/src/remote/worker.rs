@@ -8,7 +8,7 @@ use abide_kernel::shard::Command;
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{ClaimId, Claimant, StartSpec, Timestamp, TokenHash};
 use abide_protocol::limits::CLAIMS_MAX;
-use abide_protocol::{Attempt, ClaimWork, Claims, Offered, Report, Say};
+use abide_protocol::{Attempt, ClaimWork, Claims, Offered, Report, Say, UNSAID};
 use abide_runtime::{AttemptLink, Carrying, Clock, Courier, Entropy, Hands, Pool, Program, Stopped, Unanswered};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -127,7 +127,7 @@ impl Hired {
     pub(crate) fn plan(&self, spec: &mut StartSpec, version: Option<u32>) {
         let known = self.definitions.iter().filter(|known| known.workflow == spec.workflow);
         let newest = known.map(|known| known.version).max();
-        spec.version = version.or(newest).unwrap_or(spec.version);
+        spec.version = version.or(newest).unwrap_or(UNSAID);
     }
 
     /// Waits, unless a phase comes.

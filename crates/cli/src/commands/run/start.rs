@@ -7,6 +7,7 @@ use std::time::Duration;
 use abide_kernel::shard::Answer;
 use abide_kernel::transition::start::StartAnswer;
 use abide_kernel::{Concurrency, OnConflict, RequestId, RunId, StartSpec, StatusSet, UniqueKey};
+use abide_protocol::UNSAID;
 use abide_runtime::new_request;
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -42,9 +43,9 @@ pub(crate) struct Start {
     /// What to do when the key is taken
     #[arg(long, value_enum, default_value = "reject", requires = "key")]
     on_conflict: Conflict,
-    /// The workflow's version
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    version: u32,
+    /// The workflow's version; if absent, the newest that a server knows, and 1 in a store without one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    version: Option<u32>,
     /// The queue whose workers may claim it
     #[arg(long, default_value = "default", value_name = "NAME")]
     queue: String,
@@ -131,7 +132,8 @@ impl Start {
         let mut spec = StartSpec::new(&self.workflow, input);
         let later = |duration: Duration| screen.now().after(duration.as_millis() as u64);
         spec.namespace = globals.namespace.as_deref().unwrap_or("default").into();
-        spec.version = self.version;
+        // Nobody tells from a store which versions workers have.
+        spec.version = self.version.unwrap_or(if globals.server.is_some() { UNSAID } else { 1 });
         spec.queue = self.queue.as_str().into();
         spec.priority = self.priority;
         spec.concurrency = self.concurrency.clone();
