@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Instant, Scope};
+use crate::{Instant, Scope, Secret};
 
 /// A token that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,7 +45,8 @@ pub struct CreatedToken {
     #[serde(flatten)]
     pub token: Token,
     /// What to send as `Authorization: Bearer …`. It is kept nowhere.
-    pub secret: String,
+    #[schemars(with = "String")]
+    pub secret: Secret,
 }
 
 /// The tokens of a store.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{LEASE_MS, QUEUE};
-use crate::{Entry, Error, Instant, LedgerEntry, Outcome, Problem, Recorded, Start};
+use crate::{Entry, Error, Instant, LedgerEntry, Outcome, Problem, Recorded, Secret, Start};
 
 /// A worker asks for attempts.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -204,7 +204,8 @@ pub struct Offspring {
 #[serde(deny_unknown_fields)]
 pub struct Reports {
     /// The token whose hash the attempts were claimed with.
-    pub token: String,
+    #[schemars(with = "String")]
+    pub token: Secret,
     /// What it says, in order.
     pub reports: Vec<Report>,
     /// More attempts, as far as there are any at once: what follows from the reports comes with their answers.

@@ -1,7 +1,7 @@
 //! Tokens: how they are made, kept and recognised. A store has their hash and never the secret.
 
 use abide_kernel::{Refusal, RequestId, Timestamp};
-use abide_protocol::{CreateToken, CreatedToken, Instant, Scope, Session, Token};
+use abide_protocol::{CreateToken, CreatedToken, Instant, Scope, Secret, Session, Token};
 use abide_runtime::Entropy;
 use abide_store::StoredToken;
 use hmac::{Hmac, KeyInit, Mac};
@@ -95,7 +95,7 @@ fn with_secret(id: String, record: Record) -> (StoredToken, CreatedToken) {
     let secret = drawn() + &drawn();
     let record = Record { hash: hash(&id, &secret), ..record };
     let body = serde_json::to_string(&record).expect("a record is plain data with text keys");
-    let secret = format!("{PREFIX}{id}_{secret}");
+    let secret = Secret::new(format!("{PREFIX}{id}_{secret}"));
     let created = CreatedToken { token: record.shown(&id), secret };
     (StoredToken { id, body }, created)
 }
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn texts_that_are_no_tokens_and_wishes_that_make_no_sense_are_refused() {
         let (_, created) = mint(asked(), Timestamp(0)).unwrap();
-        let (whole, more) = (&created.secret, format!("{}0", created.secret));
+        let (whole, more) = (&*created.secret, format!("{}0", &*created.secret));
         for wrong in ["", "abide_", &whole[1..], &whole.to_uppercase(), &more] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }

@@ -45,7 +45,7 @@ fn guarded() -> impl Iterator<Item = Route> {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_gets_in_without_a_token() {
     let desk = Desk::open("memory:").await;
-    let ended = desk.make(&[Scope::Admin], &["*"], Some(1)).secret;
+    let ended = desk.make(&[Scope::Admin], &["*"], Some(1)).secret.to_string();
     let good = desk.make(&[Scope::Admin], &["*"], None);
     let revoked = desk.make(&[Scope::Admin], &["*"], None);
     let admin = desk.with(&good.secret);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use abide_protocol::Secret;
+
 use crate::client::Way;
 use crate::remote::Http;
 use crate::{Client, StartError};
@@ -11,7 +13,7 @@ use crate::{Client, StartError};
 #[derive(Clone, Debug)]
 pub struct Connect {
     url: String,
-    token: Option<String>,
+    token: Option<Secret>,
     namespace: String,
     trusted: Vec<Vec<u8>>,
 }
@@ -23,7 +25,7 @@ impl Connect {
 
     /// The token by which the server knows who asks, as `abide token create` gave it.
     pub fn token(mut self, token: &str) -> Self {
-        self.token = Some(token.into());
+        self.token = Some(Secret::new(token));
         self
     }
 
@@ -69,4 +71,17 @@ impl Connect {
 /// Whether a URL names a server and not a store.
 pub(crate) fn is_server(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// AB-16: a program that logs what it connects with tells no secret.
+    #[test]
+    fn the_token_of_a_connection_is_not_shown() {
+        let connect = Connect::new("http://127.0.0.1:1").token("abide_hush");
+        assert!(!format!("{connect:?}").contains("hush"));
+        assert!(!format!("{:?}", connect.http().unwrap()).contains("hush"));
+    }
 }

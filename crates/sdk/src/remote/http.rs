@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use abide_kernel::RequestId;
-use abide_protocol::Problem;
+use abide_protocol::{Problem, Secret};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -21,7 +21,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 pub struct Http {
     client: reqwest::Client,
     base: String,
-    token: Option<String>,
+    token: Option<Secret>,
     namespace: String,
     tries_max: u32,
 }
@@ -147,7 +147,7 @@ impl<'a> Ask<'a> {
 }
 
 impl Http {
-    pub(crate) fn new(client: reqwest::Client, base: &str, namespace: &str, token: Option<String>) -> Self {
+    pub(crate) fn new(client: reqwest::Client, base: &str, namespace: &str, token: Option<Secret>) -> Self {
         let base = base.trim_end_matches('/').to_owned();
         Self { client, base, token, namespace: namespace.to_owned(), tries_max: TRIES_MAX }
     }
@@ -183,7 +183,7 @@ impl Http {
         }
         let mut request = self.client.request(ask.method.clone(), url);
         if let Some(token) = &self.token {
-            request = request.bearer_auth(token);
+            request = request.bearer_auth(&**token);
         }
         if let Some(key) = ask.key {
             request = request.header("Idempotency-Key", key.to_string());

@@ -8,7 +8,7 @@ use abide_kernel::shard::Command;
 use abide_kernel::transition::claim::Definition;
 use abide_kernel::{ClaimId, Claimant, StartSpec, Timestamp, TokenHash};
 use abide_protocol::limits::CLAIMS_MAX;
-use abide_protocol::{Attempt, ClaimWork, Claims, Offered, Report, Say, UNSAID};
+use abide_protocol::{Attempt, ClaimWork, Claims, Offered, Report, Say, Secret, UNSAID};
 use abide_runtime::{AttemptLink, Carrying, Clock, Courier, Entropy, Hands, Pool, Program, Stopped, Unanswered};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -38,7 +38,7 @@ pub(crate) struct Hired {
     pub(super) http: Http,
     pub(super) handle: Handle,
     /// What only this worker knows: whoever reports on its attempts must have it.
-    pub(super) secret: String,
+    pub(super) secret: Secret,
     by: Arc<Claimant>,
     definitions: Vec<Definition>,
     programs: HashMap<(String, u32), Arc<dyn Program>>,
@@ -82,7 +82,7 @@ impl Worker {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let hired = Arc::new(Hired {
             http,
-            secret,
+            secret: Secret::new(secret),
             by: Claimant::new(self.name.as_str().into(), token, lease_ms, None),
             programs: programs.collect(),
             definitions,

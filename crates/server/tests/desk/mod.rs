@@ -114,7 +114,7 @@ impl Desk {
 
     /// A token, kept by the store.
     pub fn token(&self, scopes: &[Scope], namespaces: &[&str]) -> String {
-        self.make(scopes, namespaces, None).secret
+        self.make(scopes, namespaces, None).secret.to_string()
     }
 
     pub fn make(&self, scopes: &[Scope], namespaces: &[&str], expires_in_ms: Option<u64>) -> CreatedToken {
