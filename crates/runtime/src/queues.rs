@@ -18,6 +18,9 @@ use crate::snapshot::{ChangedRun, Snapshot};
 
 /// Under which kind the store keeps it.
 const KIND: &str = "queue";
+/// Queues of one namespace for which something may hold: a process goes by so many rules and no more, and none of its
+/// namespaces takes all of them.
+const RULES_MAX: usize = 100;
 /// More than there may be.
 const ALL: usize = usize::MAX / 2;
 
@@ -209,6 +212,10 @@ impl Engine {
         let mut rule = place.map_or_else(|| QueueRule::new(namespace, queue), |place| all.remove(place));
         change(&mut rule);
         if !rule.says_nothing() {
+            if all.iter().filter(|known| known.namespace == *namespace).count() >= RULES_MAX {
+                let what = format!("what holds for queues of namespace {namespace:?}");
+                return Err(Refusal::Busy { what, limit: RULES_MAX as u64 }.into());
+            }
             all.push(rule.clone());
         }
         let rules = combined(&shared.limits, &all)?;
@@ -277,7 +284,10 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use abide_store::memory::MemoryStore;
+
     use super::*;
+    use crate::{Config, Crank};
 
     #[test]
     fn queues_of_namespaces_have_ids_of_their_own() {
@@ -285,5 +295,24 @@ mod tests {
         let rule = QueueRule { paused: true, at_most: Some(3), ..QueueRule::new(&"n".into(), &"q".into()) };
         assert_eq!(rule.rule().at_most, Some(0));
         assert_eq!(serde_json::from_str::<QueueRule>(&rule.kept().body).ok(), Some(rule));
+    }
+
+    /// AB-17: one tenant has so many rules, and the others keep theirs; what it has it may change and lift.
+    #[test]
+    fn one_namespace_does_not_use_up_the_rules_of_all() {
+        let engine = Crank::open(Box::new(MemoryStore::new(1)), Config::default()).unwrap();
+        let pause = |namespace: &str, queue: String, paused: bool| {
+            let change = |rule: &mut QueueRule| rule.paused = paused;
+            engine.engine().change_queue(&namespace.into(), &queue.as_str().into(), change)
+        };
+        for number in 0..RULES_MAX {
+            pause("greedy", format!("q{number}"), true).unwrap();
+        }
+        let refused = pause("greedy", "more".into(), true).unwrap_err();
+        assert!(matches!(refused, Unanswered::Refused(Refusal::Busy { limit: 100, .. })), "{refused}");
+        pause("modest", "q".into(), true).unwrap();
+        pause("greedy", "q0".into(), true).unwrap();
+        pause("greedy", "q0".into(), false).unwrap();
+        pause("greedy", "more".into(), true).unwrap();
     }
 }
