@@ -64,6 +64,8 @@ pub(crate) const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// Rows that are sent together.
 pub(crate) const CHUNK_ROWS_MAX: usize = 1_000;
+/// Queues that metrics show by name.
+pub(crate) const QUEUES_SHOWN_MAX: usize = 200;
 /// Events of a namespace that are sent together.
 pub(crate) const CHUNK_EVENTS_MAX: usize = 256;
 /// Changes that wait to be kept in the audit, and that are kept together.

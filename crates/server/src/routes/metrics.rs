@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 
 use crate::answer::{Answered, Refused, internal, text};
 use crate::call::Call;
+use crate::limits::QUEUES_SHOWN_MAX;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -36,6 +37,7 @@ impl Seen {
     fn of(engine: &Engine) -> Result<Self, Refused> {
         let read = || Ok::<_, Fault>((engine.depths()?, engine.store_bytes()?));
         let (depths, store_bytes) = read()?;
+        let depths = bounded(depths);
         Ok(Self { metrics: engine.metrics(), depths, store_bytes, now: engine.now() })
     }
 }
@@ -112,6 +114,27 @@ impl Seen {
     }
 }
 
+/// What the others are called, as where waits are counted.
+const OTHERS: &str = "(others)";
+
+/// Whoever starts a run names its queue, so that there may be any number of them: those in which most waits are shown by
+/// name, and the others together.
+fn bounded(mut depths: Vec<Depth>) -> Vec<Depth> {
+    if depths.len() <= QUEUES_SHOWN_MAX {
+        return depths;
+    }
+    depths.sort_by(|one, other| other.waiting.cmp(&one.waiting).then_with(|| one.queue.cmp(&other.queue)));
+    let rest = depths.split_off(QUEUES_SHOWN_MAX);
+    depths.sort_by(|one, other| one.queue.cmp(&other.queue));
+    depths.push(Depth {
+        queue: OTHERS.into(),
+        waiting: rest.iter().map(|depth| depth.waiting).sum(),
+        oldest: rest.iter().filter_map(|depth| depth.oldest).min(),
+        running: rest.iter().map(|depth| depth.running).sum(),
+    });
+    depths
+}
+
 /// What is being written. Counters get their `_total` from the format.
 struct Sheet<'a>(DescriptorEncoder<'a>);
 
@@ -179,4 +202,30 @@ impl Sheet<'_> {
 fn encode(encoder: &mut MetricEncoder<'_>, value: &Histogram) -> fmt::Result {
     let buckets: Vec<(f64, u64)> = value.buckets().collect();
     encoder.encode_histogram::<NoLabelSet>(value.sum(), value.count(), &buckets, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use abide_kernel::Timestamp;
+
+    use super::*;
+
+    /// AB-20: made-up names of queues do not make a series each, and nothing of them is left out.
+    #[test]
+    fn past_so_many_queues_the_others_are_counted_together() {
+        let depth = |number: usize| Depth {
+            queue: format!("q{number:04}"),
+            waiting: number as u64,
+            oldest: (number > 0).then_some(Timestamp(1_000 - number as i64)),
+            running: 1,
+        };
+        let few: Vec<Depth> = (0..QUEUES_SHOWN_MAX).map(depth).collect();
+        assert_eq!(bounded(few.clone()), few);
+        let many = bounded((0..QUEUES_SHOWN_MAX + 3).map(depth).collect());
+        assert_eq!(many.len(), QUEUES_SHOWN_MAX + 1);
+        let others = many.last().unwrap();
+        assert_eq!((others.queue.as_str(), others.waiting, others.running), ("(others)", 3, 3));
+        assert_eq!(others.oldest, Some(Timestamp(998)));
+        assert_eq!(many[0].queue, "q0003");
+    }
 }
