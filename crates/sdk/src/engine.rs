@@ -105,6 +105,26 @@ impl Engine {
         }
     }
 
+    /// Why it asks a server for no more, if it does not: the token was revoked or may not, the server points elsewhere, or its
+    /// certificate is not believed. An engine on a store of its own never stops asking.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        match &self.inner {
+            Inner::Here(_) => None,
+            #[cfg(feature = "http")]
+            Inner::There(_, hired) => hired.failure(),
+        }
+    }
+
+    /// Waits until it asks a server for no more, and says why; see [`failure`](Self::failure).
+    pub async fn failed(&self) -> String {
+        match &self.inner {
+            Inner::Here(_) => std::future::pending().await,
+            #[cfg(feature = "http")]
+            Inner::There(_, hired) => hired.failed().await,
+        }
+    }
+
     /// Claims nothing more, waits at most `limit` for steps that execute, and closes the store.
     pub async fn stop(&self, limit: Duration) -> Stopped {
         match &self.inner {
@@ -267,14 +287,16 @@ impl EngineBuilder {
         self
     }
 
-    /// Opens the store, brings it in order and begins to work.
+    /// Opens the store, brings it in order and begins to work; for a server, asks it once.
     ///
     /// # Errors
-    /// When the URL, the store, a workflow or a limit is not as it should be.
+    /// When the URL, the store, a workflow or a limit is not as it should be, or the server will never answer it: the token
+    /// is not known or may not, the server points elsewhere, or its certificate is not believed. One that cannot be reached
+    /// may come, and is waited for.
     pub async fn start(self) -> Result<Engine, StartError> {
         #[cfg(feature = "http")]
         if crate::remote::is_server(&self.url) {
-            return self.start_for_server();
+            return self.start_for_server().await;
         }
         if self.token.is_some() || self.namespace.is_some() || !self.trusted.is_empty() {
             let problem = "token, namespace and trust are for a server, http://host:port; a store has none".into();
@@ -324,7 +346,7 @@ impl EngineBuilder {
 
     /// Begins to work for a server.
     #[cfg(feature = "http")]
-    fn start_for_server(mut self) -> Result<Engine, StartError> {
+    async fn start_for_server(mut self) -> Result<Engine, StartError> {
         let mut connect = crate::Connect::new(&self.url);
         if let Some(token) = &self.token {
             connect = connect.token(token);
@@ -350,6 +372,8 @@ impl EngineBuilder {
             clock: self.config.clock,
         };
         let hired = worker.hire(http.clone()).map_err(abide_runtime::OpenError::from)?;
+        let url = self.url;
+        hired.begin_to_work().await.map_err(|error| StartError::Server { url, problem: error.to_string() })?;
         Ok(Engine { inner: Inner::There(http, hired) })
     }
 

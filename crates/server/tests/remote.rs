@@ -401,3 +401,33 @@ async fn code_that_goes_wrong_is_told_apart() {
     remote.stop(LONG).await;
     desk.close().await;
 }
+
+/// AB-16, AB-19: a worker that will never be given anything is told when it begins, and one that was sent away later says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_not_known_says_so() {
+    let desk = Desk::open("memory:").await;
+    let begin = |token: String| Engine::open(&desk.url("")).token(&token).namespace("shop").register(note()).start();
+    let wrong = format!("abide_{}_{}", "0".repeat(16), "0".repeat(64));
+    for (token, code) in
+        [(wrong, "unauthenticated"), (desk.token(&[abide_protocol::Scope::Read], &["shop"]), "forbidden")]
+    {
+        let refused = begin(token).await.err().expect("nobody is let in by it");
+        let StartError::Server { problem, .. } = refused else { panic!("{refused}") };
+        assert!(problem.contains(code) || problem.contains("token") || problem.contains("scope"), "{code}: {problem}");
+    }
+    let made = desk.make(&[abide_protocol::Scope::Admin], &["*"], None);
+    let worker = begin(made.secret.to_string()).await.unwrap();
+    assert_eq!(worker.failure(), None);
+    let path = format!("/v1/tokens/{}", made.token.token);
+    let gone = desk.admin(&["*"]).send(reqwest::Method::DELETE, &path, &[], None).await;
+    assert_eq!(gone.status, 204);
+    // Whatever it asks next is refused; a start has the question that waits answered.
+    desk.admin(&["shop"]).post("/v1/namespaces/shop/runs", json!({"workflow": "note", "input": 1})).await.good();
+    let why = tokio::time::timeout(LONG, worker.failed()).await.unwrap();
+    assert!(why.contains("token"), "{why}");
+    assert_eq!(worker.failure(), Some(why));
+    // One that cannot be reached may come.
+    let later = Engine::open("http://127.0.0.1:1").register(note()).start().await.unwrap();
+    assert_eq!(later.failure(), None);
+    later.stop(Duration::ZERO).await;
+}

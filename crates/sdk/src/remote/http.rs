@@ -35,6 +35,8 @@ pub enum Trouble {
     Unreachable(String),
     /// Whoever answers there is not known to be the server.
     Distrusted(String),
+    /// Whoever answers there points to another server.
+    Elsewhere(String),
     /// The answer cannot be read.
     Nonsense(String),
 }
@@ -46,7 +48,17 @@ impl Trouble {
         match self {
             Self::Problem(problem) => matches!(problem.status, 408 | 429 | 502 | 503 | 504),
             Self::Unreachable(_) => true,
-            Self::Distrusted(_) | Self::Nonsense(_) => false,
+            Self::Distrusted(_) | Self::Elsewhere(_) | Self::Nonsense(_) => false,
+        }
+    }
+
+    /// Whether no request of this client will be answered otherwise, as long as nobody changes token, server or trust.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::Problem(problem) => matches!(problem.status, 401 | 403),
+            Self::Distrusted(_) | Self::Elsewhere(_) => true,
+            // What stands before a server may say so for a while.
+            Self::Unreachable(_) | Self::Nonsense(_) => false,
         }
     }
 }
@@ -57,7 +69,9 @@ impl From<Trouble> for ClientError {
             Trouble::Problem(problem) => Self::Problem(problem),
             Trouble::Unreachable(why) => Self::Unreachable(why),
             Trouble::Distrusted(why) => Self::Distrusted(why),
-            Trouble::Nonsense(what) => Self::Engine(abide_runtime::Unanswered::Unexpected(what)),
+            Trouble::Elsewhere(what) | Trouble::Nonsense(what) => {
+                Self::Engine(abide_runtime::Unanswered::Unexpected(what))
+            }
         }
     }
 }
@@ -269,7 +283,7 @@ pub(crate) async fn problem(answer: reqwest::Response) -> Trouble {
     if status.is_redirection() {
         let location = answer.headers().get("location").and_then(|location| location.to_str().ok());
         let location = location.map_or_else(String::new, |location| format!(", which points to {location}"));
-        return Trouble::Nonsense(format!("{status}{location}; redirects are not followed, name that server itself"));
+        return Trouble::Elsewhere(format!("{status}{location}; redirects are not followed, name that server itself"));
     }
     let bytes = match answer.bytes().await {
         Ok(bytes) => bytes,

@@ -192,9 +192,10 @@ impl Hired {
         tracing::error!(?trouble, "a report was refused as a whole");
         let (code, detail) = match trouble {
             Trouble::Problem(problem) => (problem.code.clone(), problem.detail.clone()),
-            Trouble::Unreachable(what) | Trouble::Distrusted(what) | Trouble::Nonsense(what) => {
-                ("internal".into(), what.clone())
-            }
+            Trouble::Unreachable(what)
+            | Trouble::Distrusted(what)
+            | Trouble::Elsewhere(what)
+            | Trouble::Nonsense(what) => ("internal".into(), what.clone()),
         };
         for mut said in batch.drain(..) {
             self.free(&Vec::from_iter(said.frees), None);

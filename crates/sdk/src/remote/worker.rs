@@ -16,11 +16,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::Http;
-use super::http::{Ask, pause};
+use super::http::{Ask, Trouble, pause};
 use super::reporter::{Outbox, Said};
+use crate::ClientError;
 
 /// How long a question for attempts waits.
 const WAIT: Duration = Duration::from_secs(20);
+/// How long whoever begins waits to be told that it is not known.
+const KNOCK: Duration = Duration::from_secs(5);
 /// How long the end waits for reports that are under way.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -49,6 +52,8 @@ pub(crate) struct Hired {
     /// Rung when a place is free, an attempt begins, or all that was said is answered.
     pub(super) changed: Notify,
     phase: watch::Sender<Phase>,
+    /// What the server will never answer otherwise.
+    failure: watch::Sender<Option<String>>,
 }
 
 /// What changes.
@@ -69,7 +74,7 @@ enum Phase {
 }
 
 impl Worker {
-    /// Begins to work.
+    /// All that it takes to work. Nothing is asked yet.
     pub(crate) fn hire(self, http: Http) -> std::io::Result<Arc<Hired>> {
         let handle = Handle::current();
         let secret = format!("{:032x}{:032x}", Entropy::System.next(), Entropy::System.next());
@@ -80,7 +85,7 @@ impl Worker {
         let programs = definitions.iter().zip(&self.programs);
         let programs = programs.map(|(known, program)| ((known.workflow.to_string(), known.version), program.clone()));
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let hired = Arc::new(Hired {
+        Ok(Arc::new(Hired {
             http,
             secret: Secret::new(secret),
             by: Claimant::new(self.name.as_str().into(), token, lease_ms, None),
@@ -96,21 +101,33 @@ impl Worker {
             }),
             changed: Notify::new(),
             phase: watch::Sender::new(Phase::Working),
+            failure: watch::Sender::new(None),
             handle,
-        });
-        if !hired.definitions.is_empty() {
-            for pool in 0..hired.queues.len() {
-                let hired = hired.clone();
-                hired.handle.clone().spawn(async move { hired.claim(pool).await });
-            }
-            let beating = hired.clone();
-            hired.handle.spawn(async move { beating.beat().await });
-        }
-        Ok(hired)
+        }))
     }
 }
 
 impl Hired {
+    /// Begins to work, unless the server will never give it anything.
+    pub(crate) async fn begin_to_work(self: &Arc<Self>) -> Result<(), ClientError> {
+        if self.definitions.is_empty() {
+            return Ok(());
+        }
+        for pool in 0..self.queues.len() {
+            if let Err(trouble) = self.knock(pool).await {
+                self.close();
+                return Err(trouble.into());
+            }
+        }
+        for pool in 0..self.queues.len() {
+            let hired = self.clone();
+            self.handle.spawn(async move { hired.claim(pool).await });
+        }
+        let beating = self.clone();
+        self.handle.spawn(async move { beating.beat().await });
+        Ok(())
+    }
+
     pub(super) fn pools(&self) -> usize {
         self.queues.len()
     }
@@ -163,6 +180,52 @@ impl Hired {
         })
     }
 
+    /// Asks once for a pool, and waits for nothing: whoever has the wrong token is told when it begins, and not never. A
+    /// server that is not there yet may come.
+    async fn knock(self: &Arc<Self>, pool: usize) -> Result<(), Trouble> {
+        let most = std::mem::take(&mut self.state.lock().free[pool]);
+        let ask = self.asks(pool, most, 0);
+        let ask = ask.as_ref().and_then(|ask| Ask::post("/worker/claims", ask).ok());
+        let answered = match &ask {
+            Some(ask) => tokio::time::timeout(KNOCK, self.http.once::<Claims>(ask)).await.ok(),
+            None => None,
+        };
+        let claims = match answered {
+            Some(Ok(Claims { claims })) => claims,
+            Some(Err(trouble)) if trouble.is_final() => return Err(trouble),
+            Some(Err(_)) | None => Vec::new(),
+        };
+        self.state.lock().free[pool] += most.saturating_sub(claims.len());
+        self.begin(pool, claims);
+        Ok(())
+    }
+
+    /// Asks no more for a pool: it would never be given anything. What executes goes on.
+    fn give_up(&self, pool: usize, trouble: Trouble) {
+        let why = ClientError::from(trouble).to_string();
+        tracing::error!(
+            queue = self.queues[pool],
+            why,
+            "a worker asks no more: the server will never give it anything"
+        );
+        self.failure.send_if_modified(|failure| failure.replace(why).is_none());
+    }
+
+    /// Why it asks no more, if it does not.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    /// Waits until it asks no more.
+    pub(crate) async fn failed(&self) -> String {
+        let mut failures = self.failure.subscribe();
+        match failures.wait_for(Option::is_some).await.map(|why| why.clone()) {
+            Ok(Some(why)) => why,
+            // The sender lives as long as this does.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
     /// Takes attempts for a pool, as long as there is room.
     async fn claim(self: &Arc<Self>, pool: usize) {
         let mut tries = 0;
@@ -192,6 +255,10 @@ impl Hired {
                     tries = 0;
                     self.state.lock().free[pool] += most.saturating_sub(claims.len());
                     self.begin(pool, claims);
+                }
+                Err(trouble) if trouble.is_final() => {
+                    self.state.lock().free[pool] += most;
+                    return self.give_up(pool, trouble);
                 }
                 Err(trouble) => {
                     tracing::warn!(?trouble, "a worker was given nothing, and asks again");
