@@ -313,3 +313,29 @@ async fn refusals_at_the_door_are_kept() {
     assert!(audit["changes"].as_array().unwrap().iter().all(|change| change["name"] == "ada"), "{audit}");
     desk.close().await;
 }
+
+/// AB-16, AB-12: whoever logged in decides under their own name; only one who may do everything names another.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_logged_in_decides_under_their_own_name() {
+    let desk = Desk::open("memory:").await;
+    enrolled(&desk, user("ada", Role::Operator, &["shop"]));
+    enrolled(&desk, user("root", Role::Admin, &["*"]));
+    let (ada, root) = (Browser::log_in(&desk, "ada", PASSWORD).await, Browser::log_in(&desk, "root", PASSWORD).await);
+    let started = desk.admin(&["shop"]).post(RUNS, json!({"workflow": "wait"})).await.good();
+    let run = started["run"].as_str().unwrap();
+    let resolve = format!("{RUNS}/{run}/effects/resolve");
+    let task = format!("/v1/namespaces/shop/tasks/manual_{}.1/claim", &run[4..]);
+    for (path, body) in [(&resolve, json!({"effect": "pay", "how": "retry"})), (&task, json!({}))] {
+        let with = |actor: Option<&str>| {
+            let mut body = body.clone();
+            actor.into_iter().for_each(|actor| body["actor"] = json!(actor));
+            Some(body)
+        };
+        let forbidden = ada.ask(Method::POST, path, Some(&ada.csrf), with(Some("eve"))).await;
+        assert_eq!((forbidden.0, forbidden.1["code"].as_str()), (403, Some("forbidden")), "{path}");
+        for (who, actor) in [(&ada, Some("ada")), (&ada, None), (&root, Some("eve"))] {
+            let passed = who.ask(Method::POST, path, Some(&who.csrf), with(actor)).await;
+            assert_ne!(passed.1["code"], "forbidden", "{path} {actor:?}");
+        }
+    }
+}

@@ -16,9 +16,9 @@ use crate::source::{Source, Wanted};
 /// Who acts, in which roles, and why.
 #[derive(Debug, Args)]
 pub(crate) struct Person {
-    /// Who acts
+    /// Who acts; if absent, whose token a server is asked with
     #[arg(long = "as", value_name = "NAME")]
-    actor: String,
+    actor: Option<String>,
     /// A role in which they act; give it again for another
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
@@ -40,12 +40,13 @@ impl Person {
     pub(crate) fn decide(&self, globals: &Globals, id: &str, choice: Choice, payload: Payload) -> Outcome {
         let (screen, mut source) = (Screen::new(globals), <dyn Source>::of(globals)?);
         let BoundaryId { run, op } = find(source.as_mut(), id)?;
-        let (actor, request) = (self.actor.as_str().into(), new_request(screen.now()));
+        let (actor, request) = (self.name(globals)?.into(), new_request(screen.now()));
         let deciding = Deciding { op, choice, actor, roles: self.roles(), note: self.note(), payload, request };
         let duplicate = tell(source.as_mut(), run, Command::Decide { run, deciding: Box::new(deciding) })?;
         let id = BoundaryId { run, op };
         if screen.is_text() {
-            screen.remark(&format!("{id}: {choice} by {}", self.actor));
+            let by = self.actor.as_ref().map(|actor| format!(" by {actor}")).unwrap_or_default();
+            screen.remark(&format!("{id}: {choice}{by}"));
         } else {
             screen.document(&json!({"boundary": id, "choice": choice, "duplicate": duplicate}))?;
         }
@@ -59,7 +60,7 @@ impl Person {
         let assigning = Assigning {
             op,
             to: to.map(Into::into),
-            actor: self.actor.as_str().into(),
+            actor: self.name(globals)?.into(),
             roles: self.roles(),
             note: self.note(),
             take_over,
@@ -68,17 +69,29 @@ impl Person {
         let duplicate = tell(source.as_mut(), run, Command::Assign { run, assigning: Box::new(assigning) })?;
         let id = BoundaryId { run, op };
         if screen.is_text() {
-            let whose = to.map_or_else(|| "nobody's".to_owned(), |to| format!("{to}'s"));
+            let whose = match to {
+                None => "nobody's".to_owned(),
+                Some("") => "taken".to_owned(),
+                Some(to) => format!("{to}'s"),
+            };
             screen.remark(&format!("{id} is {whose}"));
         } else {
+            let to = to.filter(|to| !to.is_empty());
             screen.document(&json!({"boundary": id, "assignee": to, "duplicate": duplicate}))?;
         }
         Ok(Exit::Ok)
     }
 
-    /// Who acts.
-    pub(crate) fn name(&self) -> &str {
-        &self.actor
+    /// Who acts. A server knows whose token it is, which stands for no name; a store knows nobody.
+    pub(crate) fn name(&self, globals: &Globals) -> Result<&str, Failure> {
+        match (&self.actor, &globals.server) {
+            (Some(actor), _) => Ok(actor),
+            (None, Some(_)) => Ok(""),
+            (None, None) => {
+                let what = "nobody is named who decides, and a store does not know who asks";
+                Err(Failure::usage("no_actor", what).hint("give --as NAME"))
+            }
+        }
     }
 }
 

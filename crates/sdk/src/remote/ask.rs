@@ -61,7 +61,7 @@ impl Http {
                     Choice::Resume => path(run, "/resume"),
                 };
                 let body = Decide {
-                    actor: Some(deciding.actor.to_string()),
+                    actor: named(&deciding.actor),
                     roles: words(&deciding.roles),
                     note: text(deciding.note),
                     payload: deciding.payload,
@@ -72,8 +72,8 @@ impl Http {
                 let boundary = abide_kernel::BoundaryId { run, op: assigning.op };
                 let verb = if assigning.to.is_some() { "claim" } else { "release" };
                 let body = Assign {
-                    actor: Some(assigning.actor.to_string()),
-                    to: text(assigning.to),
+                    actor: named(&assigning.actor),
+                    to: assigning.to.as_ref().and_then(named),
                     roles: words(&assigning.roles),
                     note: text(assigning.note),
                     take_over: assigning.take_over,
@@ -90,7 +90,7 @@ impl Http {
                         Resolution::Compensated => How::Compensated,
                     },
                     interrupt: resolving.interrupt,
-                    actor: Some(resolving.actor.to_string()),
+                    actor: named(&resolving.actor),
                     roles: words(&resolving.roles),
                     note: text(resolving.note),
                 };
@@ -213,4 +213,9 @@ fn rejected(problem: &Problem) -> Option<StartAnswer> {
     let reason =
         [RejectReason::KeyTaken, RejectReason::OtherInput].into_iter().find(|reason| reason.name() == problem.code)?;
     Some(StartAnswer::Rejected { by: problem.run?, reason })
+}
+
+/// Nobody's name stands for that of the token, which the server knows.
+fn named(name: &Str) -> Option<String> {
+    (!name.is_empty()).then(|| name.to_string())
 }

@@ -9,6 +9,7 @@ use abide_protocol::{Effect, EffectPage, Effects, How, Resolve, RunEffect};
 use abide_store::Filter;
 
 use super::cancel::recorded;
+use super::people;
 use super::run::listed;
 use crate::answer::{Answered, Refused, json};
 use crate::call::Call;
@@ -47,7 +48,7 @@ pub(crate) async fn resolve(call: Call) -> Answered {
             How::Retry => Resolution::Retry,
             How::Compensated => Resolution::Compensated,
         },
-        actor: actor.as_deref().unwrap_or(&call.principal.name).into(),
+        actor: people::actor(&call, actor.as_deref())?,
         roles: roles.into_iter().map(Into::into).collect(),
         note: note.map(Into::into),
         request: call.request(),

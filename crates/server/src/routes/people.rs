@@ -3,7 +3,7 @@
 use abide_kernel::shard::Command;
 use abide_kernel::transition::manual::{Assigning, Deciding};
 use abide_kernel::{BoundaryId, Choice, Manual, ManualKind, Refusal, Run, Status, Str};
-use abide_protocol::{Assign, Boundary, BoundaryPage, Decide, Problem};
+use abide_protocol::{Assign, Boundary, BoundaryPage, Decide, Problem, Scope};
 use abide_store::Filter;
 
 use super::cancel::recorded;
@@ -53,14 +53,14 @@ pub(crate) async fn resume(call: Call) -> Answered {
 
 pub(crate) async fn claim(call: Call) -> Answered {
     let said: Assign = call.body()?;
-    let actor = actor(&call, said.actor.as_deref());
+    let actor = actor(&call, said.actor.as_deref())?;
     let to = said.to.as_deref().map_or_else(|| actor.clone(), Str::from);
     assign(call, actor, Some(to), said).await
 }
 
 pub(crate) async fn release(call: Call) -> Answered {
     let said: Assign = call.body()?;
-    let actor = actor(&call, said.actor.as_deref());
+    let actor = actor(&call, said.actor.as_deref())?;
     if let Some(to) = &said.to {
         let expected = "nobody: a task that is given back is nobody's; claim hands it on".to_owned();
         return Err(Refusal::Invalid { what: "to".into(), expected, found: to.clone() }.into());
@@ -68,9 +68,16 @@ pub(crate) async fn release(call: Call) -> Answered {
     assign(call, actor, None, said).await
 }
 
-/// Who acts: whoever is named, or whose token it is.
-fn actor(call: &Call, named: Option<&str>) -> Str {
-    named.unwrap_or(&call.principal.name).into()
+/// Who acts: whoever is named, or whose token it is. A program may act for many; a person who logged in acts for
+/// themselves, unless they may do everything anyway.
+pub(super) fn actor(call: &Call, named: Option<&str>) -> Result<Str, Refused> {
+    let own = &call.principal.name;
+    let other = named.filter(|named| *named != own && call.principal.csrf.is_some());
+    if let Some(other) = other.filter(|_| call.principal.allows(&Scope::Admin).is_err()) {
+        let problem = Problem::new("forbidden", "whoever logged in decides under their own name");
+        return Err(problem.but(own, other.chars().take(80).collect::<String>()).into());
+    }
+    Ok(named.unwrap_or(own).into())
 }
 
 fn words(words: Vec<String>) -> Vec<Str> {
@@ -132,7 +139,7 @@ async fn say(call: &Call, id: BoundaryId, choice: Choice, said: Decide) -> Answe
     let deciding = Deciding {
         op,
         choice,
-        actor: actor(call, said.actor.as_deref()),
+        actor: actor(call, said.actor.as_deref())?,
         roles: words(said.roles),
         note: said.note.map(Into::into),
         payload: said.payload,

@@ -34,7 +34,7 @@ pub(crate) struct Resolve {
     /// Only if this is the interrupt that waits for an answer, as `effect show` says
     #[arg(long, value_name = "N")]
     interrupt: Option<u32>,
-    /// Who says so; the user of this terminal if absent
+    /// Who says so; if absent, whose token a server is asked with, or the user of this terminal
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
     /// A role in which they do, for a retry of an effect that was reviewed; give it again for another
@@ -75,7 +75,11 @@ impl Resolve {
             How { compensated: true, .. } => Resolution::Compensated,
             How { .. } => Resolution::Retry,
         };
-        let user = || std::env::var("USER").unwrap_or_else(|_| "somebody".into());
+        let user = || match globals.server {
+            // It knows whose token it is.
+            Some(_) => String::new(),
+            None => std::env::var("USER").unwrap_or_else(|_| "somebody".into()),
+        };
         let resolving = Resolving {
             key: effect.key.as_str().into(),
             interrupt: self.interrupt.or(effect.interrupt),

@@ -27,7 +27,10 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(super) fn perform(self, globals: &Globals) -> Outcome {
-        let to = self.to.as_deref().unwrap_or(self.person.name());
+        let to = match &self.to {
+            Some(to) => to,
+            None => self.person.name(globals)?,
+        };
         self.person.assign(globals, &self.id, Some(to), self.take_over)
     }
 }
