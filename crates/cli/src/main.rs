@@ -78,6 +78,12 @@ enum Verb {
     Dev(commands::dev::Dev),
     /// Answer over HTTP for a store.
     Serve(commands::serve::Serve),
+    /// Workflows that somebody can execute for a server: list.
+    Workflow(commands::workflow::Command),
+    /// What a server takes at most: list.
+    Limit(commands::limit::Command),
+    /// Who changed what over HTTP: list, prune.
+    Audit(commands::audit::Command),
     /// Who may ask a server, and for what: create, list, revoke.
     Token(commands::token::Command),
     /// What holds for this command line, and who said so: show.
@@ -148,6 +154,9 @@ fn perform(command: Verb, globals: Globals, settings: &Settings) -> Outcome {
         Verb::Node(node) => node.perform(&globals),
         Verb::Dev(dev) => dev.perform(globals),
         Verb::Serve(serve) => serve.perform(&globals),
+        Verb::Workflow(workflow) => workflow.perform(&globals),
+        Verb::Limit(limit) => limit.perform(&globals),
+        Verb::Audit(audit) => audit.perform(&globals),
         Verb::Token(token) => token.perform(&globals),
         Verb::Config(config) => config.perform(&globals, settings),
         Verb::User(user) => user.perform(&globals),

@@ -28,7 +28,11 @@ fn help_shows_the_nouns_and_examples() {
 #[test]
 fn every_verb_has_help_with_an_example() {
     let shop = Shop::new();
-    let verbs: [&[&str]; 51] = [
+    let verbs: [&[&str]; 55] = [
+        &["audit", "list"],
+        &["audit", "prune"],
+        &["workflow", "list"],
+        &["limit", "list"],
         &["effect", "list"],
         &["effect", "show"],
         &["effect", "resolve"],

@@ -161,3 +161,37 @@ fn after_its_lease(shop: &Shop, ask: &impl Fn(&str, &Value) -> Value, ended: &st
     let story = shop.abide(&["run", "show", &run]).ok().out;
     assert!(story.contains("anomaly"), "{story}");
 }
+
+/// AB-16: who changed what is listed beside the server and over it, and what is old is removed by one who says so.
+#[test]
+fn the_audit_is_listed_and_pruned() {
+    let shop = Shop::new();
+    let served = Served::begin(&shop, &["--no-auth", "--max-rate", "77"]);
+    let start = r#"{"workflow":"greet","input":"Ada"}"#;
+    assert_eq!(served.ask("POST", "/v1/namespaces/default/queues/mail/pause", "", "").0, 200);
+    assert_eq!(served.ask("POST", "/v1/namespaces/default/runs", "", start).0, 201);
+    assert_eq!(served.ask("POST", "/v1/namespaces/default/queues/mail/resume", "", "").0, 200);
+    let url = served.url();
+    let over = |args: &[&str]| shop.abide(&[&["--url", url.as_str()], args].concat());
+    let listed = over(&["audit", "list", "--json"]).ok().json()["changes"].clone();
+    assert_eq!(listed.as_array().unwrap().len(), 3, "{listed}");
+    assert_eq!(shop.abide(&["audit", "list", "--json"]).ok().json()["changes"], listed);
+    let page = shop.abide(&["audit", "list", "--limit", "1"]).ok();
+    let next = listed[0]["id"].as_str().unwrap();
+    assert!(page.err.contains(&format!("--before {next}")), "{page:?}");
+    let rest = shop.abide(&["audit", "list", "--json", "--before", next]).ok().json()["changes"].clone();
+    assert_eq!(rest.as_array().unwrap().len(), 2);
+    assert!(over(&["audit", "prune", "--before", "1d", "--yes"]).err.contains("needs_store"));
+    assert_eq!(over(&["limit", "list", "--json"]).ok().json()["requests_per_second_max"], 77);
+    assert_eq!(over(&["workflow", "list", "--json"]).ok().json()["workflows"], json!([]));
+    assert!(shop.abide(&["workflow", "list"]).err.contains("needs_server"));
+    assert_eq!(served.stop("-TERM"), Some(0));
+
+    let prune = |more: &[&str]| shop.abide(&[&["audit", "prune", "--json"], more].concat());
+    assert_eq!(prune(&["--before", "1d", "--dry-run"]).ok().json()["changes"], 0);
+    assert_eq!(prune(&["--before", "0s", "--dry-run"]).ok().json()["changes"], 3);
+    let asked = prune(&["--before", "0s"]);
+    assert!(asked.code == 2 && asked.err.contains("not_confirmed"), "{asked:?}");
+    assert_eq!(prune(&["--before", "0s", "--yes"]).ok().json()["changes"], 3);
+    assert_eq!(shop.abide(&["audit", "list", "--json"]).ok().json()["changes"], json!([]));
+}

@@ -22,6 +22,14 @@ impl Engine {
         self.shared.visit().forget(kind, id)
     }
 
+    /// Forgets what was kept of a kind under ids below one, the lowest first and at most so many. How many that were.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn forget_below(&self, kind: &str, id: &str, most: usize) -> Result<u64, Fault> {
+        self.shared.visit().forget_below(kind, id, most)
+    }
+
     /// What was kept of a kind, the largest ids first, and only those below `before`.
     ///
     /// # Errors

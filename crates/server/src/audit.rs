@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant as Moment};
 
+use abide_kernel::Timestamp;
 use abide_protocol::{Change, Instant, Route, Scope, openapi};
 use abide_runtime::Engine;
-use abide_store::Kept;
+use abide_store::{Fault, Kept};
 use axum::body::Body;
 use axum::http::Response;
 use tokio::sync::{mpsc, oneshot};
@@ -15,7 +17,11 @@ use crate::auth::Principal;
 use crate::limits::{AUDIT_LINGER, AUDIT_TOGETHER_MAX, AUDIT_WAITING_MAX};
 
 /// Under which kind the store keeps it.
-pub(crate) const KIND: &str = "audit";
+pub const AUDIT: &str = "audit";
+/// How often it is looked for what is too old, while changes come.
+const PRUNED_EVERY: Duration = Duration::from_secs(60 * 60);
+/// Changes that are removed together: others write meanwhile.
+const PRUNED_TOGETHER: usize = 1_000;
 
 /// Keeps changes. Those that come together are written together.
 #[derive(Clone)]
@@ -49,6 +55,35 @@ impl Told {
     }
 }
 
+/// What is below the name of every change since an instant, and above those before it.
+#[must_use]
+pub fn audit_mark(at: Timestamp) -> String {
+    format!("{:012x}", at.0.max(0))
+}
+
+/// A change as it was kept.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn audit_change(kept: &Kept) -> Result<Change, serde_json::Error> {
+    serde_json::from_str(&kept.body)
+}
+
+/// Removes the changes from before an instant, some at a time. How many there were. It blocks.
+///
+/// # Errors
+/// When the store cannot be written.
+pub fn prune_audit(engine: &Engine, at: Timestamp) -> Result<u64, Fault> {
+    let (mark, mut all) = (audit_mark(at), 0);
+    loop {
+        let removed = engine.forget_below(AUDIT, &mark, PRUNED_TOGETHER)?;
+        all += removed;
+        if removed < PRUNED_TOGETHER as u64 {
+            return Ok(all);
+        }
+    }
+}
+
 /// Whether it could be what a change is called.
 pub(crate) fn is_name(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -56,9 +91,9 @@ pub(crate) fn is_name(text: &str) -> bool {
 
 impl Auditor {
     /// Begins to keep changes, for as long as somebody has this.
-    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, keeps: Option<Duration>) -> Self {
         let (sender, changes) = mpsc::channel(AUDIT_WAITING_MAX);
-        tokio::spawn(keep_all(engine, changes));
+        tokio::spawn(keep_all(engine, changes, keeps));
         Self { changes: sender, count: Arc::default() }
     }
 
@@ -83,7 +118,7 @@ impl Auditor {
             code: told.code,
         };
         let Ok(body) = serde_json::to_string(&change) else { return };
-        let kept = Kept { kind: KIND.into(), id, body };
+        let kept = Kept { kind: AUDIT.into(), id, body };
         // What programs start and signal is durable in the runs themselves: they do not wait for a second commit.
         if matches!(route.scope, Some(Scope::Start | Scope::Signal)) {
             let _ = self.changes.send((kept, None)).await;
@@ -108,8 +143,8 @@ async fn gather(changes: &mut mpsc::Receiver<Keeping>, together: &mut Vec<Keepin
     }
 }
 
-async fn keep_all(engine: Arc<Engine>, mut changes: mpsc::Receiver<Keeping>) {
-    let mut together = Vec::new();
+async fn keep_all(engine: Arc<Engine>, mut changes: mpsc::Receiver<Keeping>, keeps: Option<Duration>) {
+    let (mut together, mut pruned) = (Vec::new(), None::<Moment>);
     while changes.recv_many(&mut together, AUDIT_TOGETHER_MAX).await > 0 {
         gather(&mut changes, &mut together).await;
         let (all, replies): (Vec<Kept>, Vec<_>) = together.drain(..).unzip();
@@ -123,5 +158,22 @@ async fn keep_all(engine: Arc<Engine>, mut changes: mpsc::Receiver<Keeping>) {
             // Whoever asked may have gone; it is kept all the same.
             let _ = reply.send(());
         }
+        // With a change and not by a clock: where nothing changes nothing is read or written.
+        if let Some(keeps) = keeps.filter(|_| pruned.is_none_or(|at| at.elapsed() >= PRUNED_EVERY)) {
+            pruned = Some(Moment::now());
+            prune(&engine, keeps).await;
+        }
+    }
+}
+
+/// Removes what is older than is kept.
+async fn prune(engine: &Arc<Engine>, keeps: Duration) {
+    let pruning = engine.clone();
+    let old = i64::try_from(keeps.as_millis()).unwrap_or(i64::MAX);
+    let at = Timestamp(engine.now().0.saturating_sub(old));
+    match tokio::task::spawn_blocking(move || prune_audit(&pruning, at)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(fault)) => tracing::warn!(%fault, "what is old could not be removed from the audit; it is tried again"),
+        Err(error) => tracing::error!(%error, "what is old could not be removed from the audit"),
     }
 }

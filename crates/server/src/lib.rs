@@ -23,6 +23,7 @@ mod token;
 mod user;
 
 pub use asked::Open;
+pub use audit::{AUDIT, audit_change, audit_mark, prune_audit};
 pub use limits::Limits;
 pub use listen::{Listening, ServeError, Server};
 pub use routes::{shown_nodes, shown_queue, shown_rule};

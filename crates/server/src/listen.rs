@@ -28,6 +28,7 @@ pub struct Server {
     limits: Limits,
     login: bool,
     tls: Option<Tls>,
+    audit_keeps: Option<Duration>,
 }
 
 /// Why a server did not begin.
@@ -57,7 +58,7 @@ pub enum ServeError {
 impl Server {
     /// A server for an engine.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, limits: Limits::default(), login: true, tls: None }
+        Self { engine, limits: Limits::default(), login: true, tls: None, audit_keeps: None }
     }
 
     /// Lets anybody at this machine do anything.
@@ -78,6 +79,12 @@ impl Server {
         self
     }
 
+    /// Removes from the audit what is older than this, as further changes come.
+    pub fn keep_audit(mut self, keeps: Duration) -> Self {
+        self.audit_keeps = Some(keeps);
+        self
+    }
+
     /// Begins to listen.
     ///
     /// # Errors
@@ -93,7 +100,7 @@ impl Server {
         let changing = Changing::default();
         let guard = Arc::new(if self.login { Guard::tokens() } else { Guard::Loopback });
         let shared = Shared {
-            auditor: Auditor::new(self.engine.clone()),
+            auditor: Auditor::new(self.engine.clone(), self.audit_keeps),
             rates: Rates::new(self.limits.requests_per_second_max),
             engine: self.engine,
             guard,

@@ -142,3 +142,26 @@ async fn hanging_up_hides_nothing() {
     }
     desk.close().await;
 }
+
+/// AB-16: what is older than is kept goes when something else changes, and no more than that.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_old_goes_from_the_audit() {
+    let desk = Desk::over(Engine::open("memory:").start().await.unwrap(), |server| {
+        server.keep_audit(std::time::Duration::from_secs(3600))
+    })
+    .await;
+    let engine = desk.engine.runtime().unwrap();
+    let old = abide_kernel::Timestamp(engine.now().0 - 7_200_000);
+    let body = json!({"id": "x", "at": "2026-01-01T00:00:00Z", "token": null, "name": "old", "operation": "o",
+        "target": "/", "status": 200, "code": null});
+    let id = |at| format!("{}{:020}", abide_server::audit_mark(at), 0);
+    let kept = |id| abide_store::Kept { kind: abide_server::AUDIT.into(), id, body: body.to_string() };
+    engine.keep(&[kept(id(old)), kept(id(engine.now()))]).unwrap();
+    let admin = desk.admin(&["*"]);
+    admin.send(reqwest::Method::POST, "/v1/namespaces/shop/queues/q/pause", &[], None).await;
+    // Removed a moment after the change was answered, and before the next is kept.
+    admin.send(reqwest::Method::POST, "/v1/namespaces/shop/queues/q/resume", &[], None).await;
+    let ids: Vec<String> = engine.kept(abide_server::AUDIT, None, 9).unwrap().into_iter().map(|kept| kept.id).collect();
+    assert_eq!(ids.len(), 3, "{ids:?}");
+    assert!(!ids.contains(&id(old)), "{ids:?}");
+}

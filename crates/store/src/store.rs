@@ -236,6 +236,12 @@ pub trait Store: Send {
     /// When that could not be written.
     fn forget(&mut self, kind: &str, id: &str) -> Result<bool, Fault>;
 
+    /// Forgets what was kept of a kind under ids below one, the lowest first and at most so many. How many that were.
+    ///
+    /// # Errors
+    /// When that could not be written.
+    fn forget_below(&mut self, kind: &str, id: &str, most: usize) -> Result<u64, Fault>;
+
     /// Another view of the same store, for inspection beside the owner.
     ///
     /// # Errors

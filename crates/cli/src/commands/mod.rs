@@ -1,6 +1,7 @@
 //! The verbs, one file each, under their nouns.
 
 pub(crate) mod approval;
+pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -9,6 +10,7 @@ pub(crate) mod demo;
 pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod effect;
+pub(crate) mod limit;
 pub(crate) mod man;
 pub(crate) mod node;
 pub(crate) mod people;
@@ -20,3 +22,4 @@ pub(crate) mod task;
 pub(crate) mod token;
 pub(crate) mod user;
 pub(crate) mod worker;
+pub(crate) mod workflow;

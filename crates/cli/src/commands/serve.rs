@@ -63,6 +63,9 @@ pub(crate) struct Serve {
     /// How long requests may take that came before it was told to stop
     #[arg(long, default_value = DRAIN, value_name = "DURATION", value_parser = duration)]
     drain: Duration,
+    /// How long it is kept who changed what; for ever if absent
+    #[arg(long, env = "ABIDE_AUDIT_KEEP", value_name = "DURATION", value_parser = duration)]
+    audit_keep: Option<Duration>,
     #[command(flatten)]
     certificate: Certificate,
     #[command(flatten)]
@@ -88,6 +91,7 @@ impl Serve {
             node_listen: None,
             node_advertise: None,
             drain: Duration::from_secs(10),
+            audit_keep: None,
             certificate: Certificate::default(),
             bounds: Bounds::default(),
             telemetry,
@@ -190,6 +194,7 @@ impl Serve {
         loop {
             let server = Server::new(engine.clone()).limits(self.bounds.limits());
             let server = if self.no_auth { server.without_login() } else { server };
+            let server = self.audit_keep.into_iter().fold(server, Server::keep_audit);
             let server = tls.into_iter().fold(server, |server, tls| server.tls(tls.clone()));
             match server.listen(address).await {
                 Err(ServeError::Address { source, .. })

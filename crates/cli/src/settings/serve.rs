@@ -16,7 +16,8 @@ use crate::commands::serve::Serve;
 use crate::failure::Failure;
 
 /// What can be said, by the names of the options.
-pub(super) const KEYS: [&str; 15] = [
+pub(super) const KEYS: [&str; 16] = [
+    "audit_keep",
     "drain",
     "listen",
     "log",

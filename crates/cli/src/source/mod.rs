@@ -9,8 +9,8 @@ mod user;
 use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, ManualKind, RequestId, Row, Run, RunId, StartSpec, Timestamp};
 use abide_protocol::{
-    Boundary, CreateToken, CreateUser, CreatedToken, DeadAttempt, Explanation, Nodes, Password, Queue, QueueHeld,
-    QueueLimits, RunEffect, State, Token, User, Workers,
+    Audit, Boundary, Bounds, CreateToken, CreateUser, CreatedToken, DeadAttempt, Explanation, Nodes, Password, Queue,
+    QueueHeld, QueueLimits, RunEffect, State, Token, User, Workers, Workflows,
 };
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
 
@@ -74,6 +74,21 @@ pub(crate) trait Source {
 
     /// Whether there was such a token.
     fn revoke_token(&mut self, id: &str) -> Result<bool, Failure>;
+
+    /// A page of who changed what over HTTP, newest first.
+    fn audit(&mut self, before: Option<&str>, most: usize) -> Result<Audit, Failure>;
+
+    /// How many changes there are from before an instant.
+    fn audit_before(&mut self, at: Timestamp) -> Result<u64, Failure>;
+
+    /// Removes them. How many there were.
+    fn prune_audit(&mut self, at: Timestamp) -> Result<u64, Failure>;
+
+    /// What can be executed.
+    fn workflows(&mut self) -> Result<Workflows, Failure>;
+
+    /// What a server takes at most.
+    fn limits(&mut self) -> Result<Bounds, Failure>;
 
     /// Users, the newest first.
     fn users(&mut self) -> Result<Vec<User>, Failure>;

@@ -10,9 +10,9 @@ use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{Choice, LetterId, ManualKind, Refusal, RequestId, Row, Run, RunId, StartSpec, Timestamp};
 use abide_protocol::limits::PAGE_MAX;
 use abide_protocol::{
-    Boundary, BoundaryPage, CreateToken, CreateUser, CreatedToken, DeadAttempt, DeadLetterPage, EffectPage,
-    Explanation, NewPassword, Nodes, Password, Problem, Queue, QueueHeld, Queues, RunEffect, State, Token, Tokens,
-    User, Users, Workers,
+    Audit, Boundary, BoundaryPage, Bounds, CreateToken, CreateUser, CreatedToken, DeadAttempt, DeadLetterPage,
+    EffectPage, Explanation, NewPassword, Nodes, Password, Problem, Queue, QueueHeld, Queues, RunEffect, State, Token,
+    Tokens, User, Users, Workers, Workflows,
 };
 use abide_runtime::{Clock, new_request};
 use abide_store::{DeadLetterItem, Filter, Listed, Page};
@@ -95,6 +95,12 @@ impl Server {
 
     fn failed(&self, error: ClientError) -> Failure {
         failed(&self.asked, Doing::Changing, error)
+    }
+
+    fn prunes_itself(&self) -> Failure {
+        let what = format!("{} keeps its audit itself, and nobody prunes it from outside", self.asked.url);
+        Failure::usage("needs_store", what)
+            .hint("begin it with --audit-keep 30d, or give --store, which a server must not hold if it is a file")
     }
 
     /// Pages of something, newest run first, until there are enough or no more.
@@ -346,6 +352,27 @@ impl Source for Server {
 
     fn revoke_token(&mut self, id: &str) -> Result<bool, Failure> {
         self.once(&Ask::delete(&format!("/tokens/{}", segment(id)?)).over())
+    }
+
+    fn audit(&mut self, before: Option<&str>, most: usize) -> Result<Audit, Failure> {
+        let ask = Ask::get("/audit").over().with("limit", Some(most.to_string()));
+        self.get(ask.with("before", before.map(str::to_owned)))
+    }
+
+    fn audit_before(&mut self, _at: Timestamp) -> Result<u64, Failure> {
+        Err(self.prunes_itself())
+    }
+
+    fn prune_audit(&mut self, _at: Timestamp) -> Result<u64, Failure> {
+        Err(self.prunes_itself())
+    }
+
+    fn workflows(&mut self) -> Result<Workflows, Failure> {
+        self.get(Ask::get("/workflows"))
+    }
+
+    fn limits(&mut self) -> Result<Bounds, Failure> {
+        self.get(Ask::get("/limits").over())
     }
 
     fn users(&mut self) -> Result<Vec<User>, Failure> {

@@ -6,11 +6,11 @@ use abide_kernel::explain::explain;
 use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, Refusal, RequestId, Row, Run, RunId, Standing, StartSpec, Status, Str, Timestamp};
 use abide_protocol::{
-    Boundary, CreateToken, CreateUser, CreatedToken, DeadAttempt, Effect, Explanation, Nodes, Password, Queue,
-    QueueHeld, RunEffect, State, Token, User, Workers,
+    Audit, Boundary, Bounds, CreateToken, CreateUser, CreatedToken, DeadAttempt, Effect, Explanation, Nodes, Password,
+    Queue, QueueHeld, RunEffect, State, Token, User, Workers, Workflows,
 };
 use abide_runtime::{QueueRule, Snapshot, Wire};
-use abide_server::{mint, shown, shown_nodes, shown_queue, shown_rule};
+use abide_server::{AUDIT, audit_change, audit_mark, mint, prune_audit, shown, shown_nodes, shown_queue, shown_rule};
 use abide_store::{Cluster, DeadLetterItem, FaultKind, Filter, Listed, Membership, Page, PostgresUrl};
 use tokio::runtime::Runtime;
 
@@ -24,6 +24,8 @@ use crate::place::{At, Place};
 
 /// Runs that are read at a time when boundaries are listed.
 const RUNS_AT_ONCE: usize = 200;
+/// Changes that are read at a time when they are counted.
+const AUDIT_PAGE: usize = 1_000;
 
 /// A store.
 pub(crate) struct Stored {
@@ -218,6 +220,43 @@ impl Source for Stored {
         let what =
             format!("{} does not know who executes its runs: workers are known to the server they ask", self.shown());
         Err(Failure::usage("needs_server", what).hint("ask that server: abide --url http://127.0.0.1:7411 worker list"))
+    }
+
+    fn workflows(&mut self) -> Result<Workflows, Failure> {
+        let what = format!("{} does not know what workers have: they tell the server they ask", self.shown());
+        Err(Failure::usage("needs_server", what)
+            .hint("ask that server: abide --url http://127.0.0.1:7411 workflow list"))
+    }
+
+    fn limits(&mut self) -> Result<Bounds, Failure> {
+        let what = format!("{} is a store, and these are limits of a server", self.shown());
+        Err(Failure::usage("needs_server", what).hint("ask a server: abide --url http://127.0.0.1:7411 limit list"))
+    }
+
+    fn audit(&mut self, before: Option<&str>, most: usize) -> Result<Audit, Failure> {
+        let kept = self.place.reader()?.kept(AUDIT, before, most + 1)?;
+        let more = kept.len() > most;
+        let corrupt = |error: serde_json::Error| Failure::new(Exit::Failure, "corrupt", error.to_string());
+        let changes: Result<Vec<_>, _> = kept.iter().take(most).map(audit_change).collect();
+        let changes = changes.map_err(corrupt)?;
+        let next = changes.last().map(|last| last.id.clone()).filter(|_| more);
+        Ok(Audit { changes, next })
+    }
+
+    fn audit_before(&mut self, at: Timestamp) -> Result<u64, Failure> {
+        let (mut reader, mut before, mut count) = (self.place.reader()?, audit_mark(at), 0);
+        loop {
+            let page = reader.kept(AUDIT, Some(&before), AUDIT_PAGE)?;
+            count += page.len() as u64;
+            match page.last() {
+                Some(last) if page.len() == AUDIT_PAGE => before = last.id.clone(),
+                _ => return Ok(count),
+            }
+        }
+    }
+
+    fn prune_audit(&mut self, at: Timestamp) -> Result<u64, Failure> {
+        self.place.change(async |owner| Ok(tokio::task::block_in_place(|| prune_audit(&owner.engine, at))?))
     }
 
     fn nodes(&mut self) -> Result<Nodes, Failure> {

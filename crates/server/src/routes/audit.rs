@@ -5,7 +5,7 @@ use abide_protocol::limits::{CLAIMS_MAX, ENTRIES_MAX, JSON_DEPTH_MAX, PAGE, PAGE
 use abide_protocol::{Audit, Bounds, Change};
 
 use crate::answer::{Answered, internal, json};
-use crate::audit::{KIND, is_name};
+use crate::audit::{AUDIT, audit_change, is_name};
 use crate::call::{Call, bad_query};
 
 pub(crate) async fn list(call: Call) -> Answered {
@@ -15,9 +15,9 @@ pub(crate) async fn list(call: Call) -> Answered {
         return Err(bad_query("before", "the id of a change", wrong));
     }
     // One more than is shown says whether there is another page.
-    let kept = call.blocking(move |engine| engine.kept(KIND, before.as_deref(), most + 1)).await??;
+    let kept = call.blocking(move |engine| engine.kept(AUDIT, before.as_deref(), most + 1)).await??;
     let more = kept.len() > most;
-    let read = kept.iter().take(most).map(|kept| serde_json::from_str(&kept.body));
+    let read = kept.iter().take(most).map(audit_change);
     let changes: Vec<Change> = read.collect::<Result<_, _>>().map_err(|error| internal(&error))?;
     let next = changes.last().map(|last| last.id.clone()).filter(|_| more);
     json(&Audit { changes, next })

@@ -32,4 +32,13 @@ pub fn what_a_server_wrote_down_is_kept_until_it_is_removed(fixture: &mut dyn Fi
     assert!(store.forget("queue", "b").expect("the store is well"));
     assert!(!store.forget("queue", "b").expect("the store is well"));
     assert_eq!(read(&*store, None, 9).len(), 2);
+    // Of this kind alone, the lowest first, so many and no more.
+    store.keep(&[kept("queue", "b", "5"), kept("audit", "b", "6")]).expect("the store is well");
+    assert_eq!(store.forget_below("queue", "c", 1).expect("the store is well"), 1);
+    assert_eq!(read(&*store, None, 9), ["c 4", "b 5"]);
+    assert_eq!(store.forget_below("queue", "c", 9).expect("the store is well"), 1);
+    assert_eq!(store.forget_below("queue", "c", 9).expect("the store is well"), 0);
+    assert_eq!(read(&*store, None, 9), ["c 4"]);
+    let audit = store.reader().expect("a reader").kept("audit", None, 9).expect("what was kept");
+    assert_eq!(audit.len(), 2);
 }

@@ -242,6 +242,16 @@ impl Store for MemoryStore {
         Ok(lock(&self.state).kept.remove(&(kind.to_owned(), id.to_owned())).is_some())
     }
 
+    fn forget_below(&mut self, kind: &str, id: &str, most: usize) -> Result<u64, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let mut state = lock(&self.state);
+        let (from, to) = ((kind.to_owned(), String::new()), (kind.to_owned(), id.to_owned()));
+        let below: Vec<_> = state.kept.range(from..to).take(most).map(|(place, _)| place.clone()).collect();
+        below.iter().for_each(|place| drop(state.kept.remove(place)));
+        Ok(below.len() as u64)
+    }
+
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {
         Ok(Box::new(MemoryReader::new(self.map, self.state.clone(), self.counts.clone(), self.clock.clone())))
     }

@@ -26,6 +26,13 @@ pub(super) async fn remove(live: &mut Live, kind: &str, id: &str) -> Result<bool
     Ok(live.execute("DELETE FROM kept WHERE kind = $1 AND id = $2", &[&escape(kind), &escape(id)]).await? > 0)
 }
 
+/// Those of a kind below an id, the lowest first.
+pub(super) async fn remove_below(live: &mut Live, kind: &str, id: &str, most: usize) -> Result<u64, Trouble> {
+    let sql = "DELETE FROM kept WHERE kind = $1
+               AND id IN (SELECT id FROM kept WHERE kind = $1 AND id < $2 ORDER BY id LIMIT $3)";
+    live.execute(sql, &[&escape(kind), &escape(id), &limit(most)]).await
+}
+
 /// Those of a kind, the largest ids first.
 pub(super) async fn read(live: &mut Live, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Trouble> {
     let sql = "SELECT kind, id, body, checksum FROM kept

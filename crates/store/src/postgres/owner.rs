@@ -153,6 +153,12 @@ impl Store for PostgresStore {
         self.link.run(doing, Work::Once, async |live: &mut Live| kept::remove(live, kind, id).await)
     }
 
+    fn forget_below(&mut self, kind: &str, id: &str, most: usize) -> Result<u64, Fault> {
+        self.counts.write();
+        let doing = "forgetting what a server wrote down";
+        self.link.run(doing, Work::Once, async |live: &mut Live| kept::remove_below(live, kind, id, most).await)
+    }
+
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {
         Ok(Box::new(PostgresReader::open(self.settings.clone(), self.counts.clone())?))
     }

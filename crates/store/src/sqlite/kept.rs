@@ -30,6 +30,17 @@ pub(super) fn remove(connection: &Connection, kind: &str, id: &str) -> Result<bo
         .map_err(|error| commit_fault("forgetting what a server wrote down", error))
 }
 
+/// Those of a kind below an id, the lowest first.
+pub(super) fn remove_below(connection: &Connection, kind: &str, id: &str, most: usize) -> Result<u64, Fault> {
+    let sql = "DELETE FROM kept WHERE kind = ?1
+               AND id IN (SELECT id FROM kept WHERE kind = ?1 AND id < ?2 ORDER BY id LIMIT ?3)";
+    connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.execute(params![kind, id, limit(most)]))
+        .map(|removed| removed as u64)
+        .map_err(|error| commit_fault("forgetting what a server wrote down", error))
+}
+
 /// Those of a kind, the largest ids first.
 pub(super) fn read(connection: &Connection, kind: &str, before: Option<&str>, most: usize) -> Result<Vec<Kept>, Fault> {
     let doing = |error| fault("reading what a server wrote down", error);

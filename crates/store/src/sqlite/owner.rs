@@ -235,6 +235,13 @@ impl Store for SqliteStore {
         self.heed_commit(removed)
     }
 
+    fn forget_below(&mut self, kind: &str, id: &str, most: usize) -> Result<u64, Fault> {
+        self.check_going()?;
+        self.counts.write();
+        let removed = kept::remove_below(&self.connection, kind, id, most);
+        self.heed_commit(removed)
+    }
+
     fn reader(&self) -> Result<Box<dyn Reader>, Fault> {
         Ok(Box::new(SqliteReader::open(&self.path, self.counts.clone())?))
     }
