@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use abide_server::{Tls, TlsError};
 use clap::Args;
+use clap::builder::BoolishValueParser;
 
 use crate::failure::Failure;
 use crate::screen::Screen;
@@ -18,9 +19,17 @@ pub(crate) struct Certificate {
     /// The private key of the certificate, in PEM, without a password
     #[arg(long, env = "ABIDE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Somebody before it, like an ingress, speaks TLS with browsers: they send cookies in no other way
+    #[arg(long, env = "ABIDE_BEHIND_TLS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = BoolishValueParser::new(), hide_default_value = true, hide_possible_values = true)]
+    behind_tls: bool,
 }
 
 impl Certificate {
+    /// Whether somebody before it speaks TLS.
+    pub(crate) fn is_before(&self) -> bool {
+        self.behind_tls
+    }
+
     pub(crate) fn read(&self) -> Result<Option<Tls>, Failure> {
         match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Ok(Some(Tls::read(certificate, key)?)),

@@ -28,6 +28,8 @@ pub struct Server {
     limits: Limits,
     login: bool,
     tls: Option<Tls>,
+    /// Whether somebody before it speaks TLS with those who come.
+    behind_tls: bool,
     audit_keeps: Option<Duration>,
 }
 
@@ -58,7 +60,7 @@ pub enum ServeError {
 impl Server {
     /// A server for an engine.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, limits: Limits::default(), login: true, tls: None, audit_keeps: None }
+        Self { engine, limits: Limits::default(), login: true, tls: None, behind_tls: false, audit_keeps: None }
     }
 
     /// Lets anybody at this machine do anything.
@@ -76,6 +78,12 @@ impl Server {
     /// Speaks TLS, and nothing else.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Somebody before it speaks TLS with those who come, so that browsers are told to send cookies in no other way.
+    pub fn behind_tls(mut self) -> Self {
+        self.behind_tls = true;
         self
     }
 
@@ -105,7 +113,7 @@ impl Server {
             engine: self.engine,
             guard,
             logins: Arc::new(Logins {
-                transport: if self.tls.is_some() { Transport::Tls } else { Transport::Plain },
+                transport: if self.tls.is_some() || self.behind_tls { Transport::Tls } else { Transport::Plain },
                 tries: Tries::default(),
                 places: Arc::new(Semaphore::new(LOGINS_TOGETHER + LOGINS_WAITING_MAX)),
                 turns: Arc::new(Semaphore::new(LOGINS_TOGETHER)),

@@ -314,6 +314,16 @@ async fn refusals_at_the_door_are_kept() {
     desk.close().await;
 }
 
+/// AB-16: behind somebody who speaks TLS, browsers are told to send the cookie in no other way.
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_tls_the_cookie_is_secure() {
+    let desk = Desk::over(Engine::open("memory:").start().await.unwrap(), |server| server.behind_tls()).await;
+    enrolled(&desk, user("ada", Role::Reader, &["shop"]));
+    let answer = log_in(&desk, "ada", PASSWORD).await;
+    let given = answer.headers()["set-cookie"].to_str().unwrap();
+    assert!(given.starts_with("__Host-abide_session=") && given.ends_with("; Secure"), "{given}");
+}
+
 /// AB-16, AB-12: whoever logged in decides under their own name; only one who may do everything names another.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_logged_in_decides_under_their_own_name() {

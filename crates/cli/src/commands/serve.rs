@@ -195,6 +195,7 @@ impl Serve {
             let server = Server::new(engine.clone()).limits(self.bounds.limits());
             let server = if self.no_auth { server.without_login() } else { server };
             let server = self.audit_keep.into_iter().fold(server, Server::keep_audit);
+            let server = if self.certificate.is_before() { server.behind_tls() } else { server };
             let server = tls.into_iter().fold(server, |server, tls| server.tls(tls.clone()));
             match server.listen(address).await {
                 Err(ServeError::Address { source, .. })

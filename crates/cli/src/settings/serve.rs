@@ -16,8 +16,9 @@ use crate::commands::serve::Serve;
 use crate::failure::Failure;
 
 /// What can be said, by the names of the options.
-pub(super) const KEYS: [&str; 16] = [
+pub(super) const KEYS: [&str; 17] = [
     "audit_keep",
+    "behind_tls",
     "drain",
     "listen",
     "log",
