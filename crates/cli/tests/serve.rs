@@ -162,6 +162,26 @@ fn after_its_lease(shop: &Shop, ask: &impl Fn(&str, &Value) -> Value, ended: &st
     assert!(story.contains("anomaly"), "{story}");
 }
 
+/// AB-16: where nobody can make a token beside the server, the first comes in a file, once, and only to a store without any.
+#[test]
+fn a_first_token_is_for_a_store_that_has_none() {
+    let shop = Shop::new();
+    let token = |digit: &str| format!("abide_{}_{}", digit.repeat(16), digit.repeat(64));
+    let put = |text: &str| std::fs::write(shop.dir().join("first"), text).unwrap();
+    put("secret");
+    let wrong = shop.abide(&["serve", "--listen", "127.0.0.1:0", "--first-token-file", "first"]);
+    assert!(wrong.code == 2 && wrong.err.contains("bad_first_token"), "{wrong:?}");
+    put(&format!("{}\n", token("a")));
+    let served = Served::begin(&shop, &["--first-token-file", "first"]);
+    assert_eq!(served.ask("GET", "/v1/tokens", &token("a"), "").0, 200);
+    assert_eq!(served.stop("-TERM"), Some(0));
+    put(&token("b"));
+    let served = Served::begin(&shop, &["--first-token-file", "first"]);
+    assert_eq!(served.ask("GET", "/v1/tokens", &token("b"), "").0, 401);
+    assert_eq!(served.ask("GET", "/v1/tokens", &token("a"), "").0, 200);
+    assert_eq!(served.stop("-TERM"), Some(0));
+}
+
 /// AB-16: who changed what is listed beside the server and over it, and what is old is removed by one who says so.
 #[test]
 fn the_audit_is_listed_and_pruned() {

@@ -28,5 +28,5 @@ pub use limits::Limits;
 pub use listen::{Listening, ServeError, Server};
 pub use routes::{shown_nodes, shown_queue, shown_rule};
 pub use tls::{Tls, TlsError};
-pub use token::{BadToken, mint, sessions_of, shown};
+pub use token::{BadToken, first, mint, sessions_of, shown};
 pub use user::{BadUser, USER, USERS_MAX, enrol, shown_user, with_password};

@@ -55,6 +55,19 @@ pub fn mint(asked: CreateToken, now: Timestamp) -> Result<(StoredToken, CreatedT
     mint_under(drawn()[..ID_DIGITS].to_owned(), asked, now)
 }
 
+/// What is to be kept of the first token of a store, which somebody else made up and which may do everything. Nothing, if
+/// the text is no token.
+#[must_use]
+pub fn first(text: &str, now: Timestamp) -> Option<StoredToken> {
+    let (id, secret) = parse(text)?;
+    let (name, scopes, namespaces) = ("first".into(), vec![Scope::Admin], vec!["*".into()]);
+    let hash = hash(id, secret);
+    let (created_at, expires_at) = (Instant(now), None);
+    let record = Record { name, scopes, namespaces, created_at, expires_at, hash, session_of: None, account: None };
+    let body = serde_json::to_string(&record).expect("a record is plain data with text keys");
+    Some(StoredToken { id: id.to_owned(), body })
+}
+
 fn drawn() -> String {
     format!("{:032x}", Entropy::System.next())
 }
@@ -311,6 +324,20 @@ mod tests {
         ];
         for wish in wishes {
             assert!(matches!(mint(wish, Timestamp(0)), Err(Refusal::Invalid { .. })));
+        }
+    }
+
+    /// AB-16: the first token of a store is one that somebody else made up, and it must be a token.
+    #[test]
+    fn a_first_token_may_do_everything_and_is_not_kept_itself() {
+        let text = format!("abide_{}_{}", "0123456789abcdef", "ab".repeat(32));
+        let stored = first(&text, Timestamp(7)).unwrap();
+        let (id, secret) = parse(&text).unwrap();
+        let record = Record::read(&stored).unwrap();
+        assert!(record.is_of(id, secret) && !stored.body.contains(secret));
+        assert_eq!((record.scopes, record.namespaces), (vec![Scope::Admin], vec!["*".to_owned()]));
+        for wrong in ["", "secret", "abide_0123456789abcdef_", &text[..text.len() - 1]] {
+            assert!(first(wrong, Timestamp(7)).is_none(), "{wrong}");
         }
     }
 }

@@ -2,14 +2,15 @@
 //! Of a database it is one of the nodes, and serves its share of the shards.
 
 use std::convert::Infallible;
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use abide_runtime::{Engine, Tracer};
-use abide_server::{Listening, Open, ServeError, Server, Tls};
+use abide_server::{Listening, Open, ServeError, Server, Tls, first};
 use clap::Args;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -66,6 +67,9 @@ pub(crate) struct Serve {
     /// How long it is kept who changed what; for ever if absent
     #[arg(long, env = "ABIDE_AUDIT_KEEP", value_name = "DURATION", value_parser = duration)]
     audit_keep: Option<Duration>,
+    /// A file with the first token, which may do everything: made known to a store that has none
+    #[arg(long, env = "ABIDE_FIRST_TOKEN_FILE", value_name = "FILE", conflicts_with = "no_auth")]
+    first_token_file: Option<PathBuf>,
     #[command(flatten)]
     certificate: Certificate,
     #[command(flatten)]
@@ -78,6 +82,8 @@ pub(crate) struct Serve {
 }
 
 const DRAIN: &str = "10s";
+/// The most that is read of a file with a token: it is a line of text.
+const TOKEN_BYTES_MAX: u64 = 4_096;
 /// How often it is looked at what a server that stops waits for.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
 
@@ -92,6 +98,7 @@ impl Serve {
             node_advertise: None,
             drain: Duration::from_secs(10),
             audit_keep: None,
+            first_token_file: None,
             certificate: Certificate::default(),
             bounds: Bounds::default(),
             telemetry,
@@ -115,6 +122,9 @@ impl Serve {
         let tls = self.certificate.read()?;
         let tracer = self.telemetry.begin()?;
         let engine = Arc::new(place.serve(&runtime, &self.stay(tracer))?);
+        if let Some(path) = &self.first_token_file {
+            first_token(&screen, &engine, path)?;
+        }
         let served = runtime.block_on(self.serve(&screen, &place, &engine, tls));
         runtime.block_on(engine.stop(Duration::from_secs(5)));
         served
@@ -240,6 +250,27 @@ impl Serve {
         }
         Ok(())
     }
+}
+
+/// Makes the token of a file known to a store that has none. A store that has some is asked by those alone: whoever
+/// revoked the first means it.
+fn first_token(screen: &Screen, engine: &Engine, path: &Path) -> Result<(), Failure> {
+    let unreadable = |error: std::io::Error| {
+        let what = format!("the first token in {} cannot be read: {error}", path.display());
+        Failure::usage("bad_first_token", what).hint("mount the file, or leave --first-token-file out")
+    };
+    let mut text = String::new();
+    File::open(path).map_err(unreadable)?.take(TOKEN_BYTES_MAX).read_to_string(&mut text).map_err(unreadable)?;
+    let stored = first(text.trim(), engine.now()).ok_or_else(|| {
+        let what = format!("{} has no token in it", path.display());
+        let hint = "expected abide_, 16 hex digits, _ and 64 hex digits: echo abide_$(openssl rand -hex 8)_$(openssl rand -hex 32)";
+        Failure::usage("bad_first_token", what).hint(hint)
+    })?;
+    if engine.tokens()?.is_empty() {
+        engine.write_token(&stored)?;
+        screen.remark(&format!("the token of {} is the first of this store, and may do everything", path.display()));
+    }
+    Ok(())
 }
 
 /// Tells what a server that stops waits for, whenever that has changed. What ends at once is not worth a word.

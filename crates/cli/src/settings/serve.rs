@@ -16,10 +16,11 @@ use crate::commands::serve::Serve;
 use crate::failure::Failure;
 
 /// What can be said, by the names of the options.
-pub(super) const KEYS: [&str; 17] = [
+pub(super) const KEYS: [&str; 18] = [
     "audit_keep",
     "behind_tls",
     "drain",
+    "first_token_file",
     "listen",
     "log",
     "log_level",
@@ -42,7 +43,7 @@ const HARMLESS: [&str; 8] =
     ["drain", "log", "log_level", "max_body", "max_connections", "max_rate", "max_wait", "otlp_service"];
 
 /// What is a path, from where the file is.
-const PATHS: [&str; 2] = ["tls_cert", "tls_key"];
+const PATHS: [&str; 3] = ["first_token_file", "tls_cert", "tls_key"];
 
 /// What files say of a server, and which.
 pub(crate) type Told = BTreeMap<&'static str, Said>;

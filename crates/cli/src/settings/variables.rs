@@ -12,7 +12,7 @@ pub(super) const OTHERS_FILE: &str = "DATABASE_URL_FILE";
 /// The longest URL of a store.
 const URL_BYTES_MAX: u64 = 16 * 1024;
 /// What is read, here or by the options of a verb.
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 25] = [
     "STORE",
     "STORE_FILE",
     "URL",
@@ -37,6 +37,7 @@ const KNOWN: [&str; 24] = [
     "MAX_WAIT",
     "AUDIT_KEEP",
     "BEHIND_TLS",
+    "FIRST_TOKEN_FILE",
 ];
 /// What containers and checks of this project set for themselves.
 const OTHERS: [&str; 6] = ["HEALTH", "BIN", "SEEDS", "TEST_STORE", "MUTANT", "MUTANTS_REACHED"];
