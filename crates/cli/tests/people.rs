@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use abide::{Engine, Failure, FnCtx, Function};
 use serde_json::{Value, json};
+use shop::served::Served;
 use shop::{Answer, Shop};
 
 fn launch() -> Function {
@@ -127,5 +128,22 @@ fn a_wrong_id_is_explained() {
     assert_eq!(shop.abide(&["task", "show", &none]).code, 3);
     refused(&shop.abide(&["approval", "approve", &none, "--as", "ada"]), "stale_boundary");
     let nobody = shop.abide(&["approval", "approve", &none]);
-    assert_eq!(nobody.code, 2, "{nobody:?}");
+    assert!(nobody.code == 2 && nobody.err.contains("code: no_actor"), "{nobody:?}");
+}
+
+/// AB-16: a server knows whose token it is; nobody has to say it again, or something else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_takes_the_name_of_the_token() {
+    let shop = Shop::new();
+    let run = shop.start("launch", &[]);
+    advance(&shop, &run, "awaiting_decision").await;
+    let hold = boundary(&shop, &run);
+    let made = shop.abide(&["token", "create", "--name", "grace", "--role", "operator", "--in", "*"]).ok();
+    let served = Served::begin(&shop, &[]);
+    let url = served.url();
+    let token = [("ABIDE_TOKEN", made.out.trim())];
+    shop.abide_in(&["--url", &url, "run", "resume", &hold], "", &token).ok();
+    assert_eq!(served.stop("-TERM"), Some(0));
+    let told = shop.abide(&["run", "history", &run]).ok().out;
+    assert!(told.contains("hold: resume by grace"), "{told}");
 }

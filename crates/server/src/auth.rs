@@ -315,14 +315,11 @@ mod tests {
         Some(Arc::new(record))
     }
 
-    fn guard() -> (Guard, impl Fn(&Guard, &str, Option<Arc<Record>>)) {
-        let remember = |guard: &Guard, id: &str, record: Option<Arc<Record>>| {
-            let Guard::Tokens(Remembered { known, .. }) = guard else { unreachable!("tokens are asked for") };
-            let mut known = known.lock();
-            let forgotten = known.forgotten;
-            known.remember(id, &record, forgotten);
-        };
-        (Guard::tokens(), remember)
+    fn remember(guard: &Guard, id: &str, record: Option<Arc<Record>>) {
+        let Guard::Tokens(Remembered { known, .. }) = guard else { unreachable!("tokens are asked for") };
+        let mut known = known.lock();
+        let forgotten = known.forgotten;
+        known.remember(id, &record, forgotten);
     }
 
     fn remembered(guard: &Guard) -> Vec<String> {
@@ -335,7 +332,7 @@ mod tests {
     /// AB-16: one who logs in or out has nobody else's token read again.
     #[test]
     fn one_token_is_forgotten_and_the_others_stay() {
-        let (guard, remember) = guard();
+        let guard = Guard::tokens();
         for (id, of) in [("a", None), ("b", None), ("s", Some("ada")), ("t", Some("bob"))] {
             remember(&guard, id, record(of));
         }
@@ -348,7 +345,7 @@ mod tests {
     /// AB-16: what was read before something changed is not believed after it.
     #[test]
     fn a_lookup_that_was_overtaken_is_not_remembered() {
-        let (guard, _) = guard();
+        let guard = Guard::tokens();
         let Guard::Tokens(Remembered { known, .. }) = &guard else { unreachable!("tokens are asked for") };
         let before = known.lock().forgotten;
         guard.forget("a");
@@ -359,7 +356,7 @@ mod tests {
     /// AB-16: made-up tokens take bounded room, and have no token forgotten that is known.
     #[test]
     fn strangers_have_nobody_forgotten() {
-        let (guard, remember) = guard();
+        let guard = Guard::tokens();
         remember(&guard, "known", record(None));
         for number in 0..TOKENS_MAX + 10 {
             remember(&guard, &number.to_string(), None);
