@@ -17,8 +17,9 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::Limits;
-use crate::answer::{Refused, internal};
+use crate::answer::Refused;
 use crate::auth::{Guard, Principal};
+use crate::blocking::Blocking;
 use crate::limits::{PATIENCE, RETRIES_MAX};
 use crate::places::Places;
 use crate::serve::Logins;
@@ -30,6 +31,7 @@ pub(crate) struct Call {
     pub(crate) guard: Arc<Guard>,
     pub(crate) logins: Arc<Logins>,
     pub(crate) places: Arc<Places>,
+    pub(crate) blocking: Arc<Blocking>,
     pub(crate) limits: Limits,
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) principal: Principal,
@@ -178,7 +180,7 @@ impl Call {
         work: impl FnOnce(&Engine) -> T + Send + 'static,
     ) -> Result<T, Refused> {
         let engine = self.engine.clone();
-        tokio::task::spawn_blocking(move || work(&engine)).await.map_err(|error| internal(&error))
+        self.blocking.perform(move || work(&engine)).await
     }
 }
 

@@ -8,6 +8,7 @@ mod answer;
 mod asked;
 mod audit;
 mod auth;
+mod blocking;
 mod call;
 mod connect;
 mod limits;

@@ -50,6 +50,8 @@ pub(crate) const RETRIES_MAX: u32 = 20;
 pub(crate) const TOKEN_TRUSTED: Duration = Duration::from_secs(5);
 /// Tokens that are remembered, known or not; past it those that nobody knows are forgotten, then all.
 pub(crate) const TOKENS_MAX: usize = 10_000;
+/// What routes do at once that blocks; Tokio has several hundred threads for such things, and tokens need some of them.
+pub(crate) const BLOCKING_MAX: usize = 64;
 /// Tokens that are looked up in the store at once: whoever makes some up must not keep all threads that may block.
 pub(crate) const TOKEN_LOOKUPS_MAX: usize = 8;
 /// Runs whose namespace and queue are remembered; past it all are forgotten, and looked for again.

@@ -120,6 +120,7 @@ impl Server {
                 accounts: parking_lot::Mutex::default(),
             }),
             places: Arc::default(),
+            blocking: Arc::default(),
             changing: changing.clone(),
             limits: self.limits,
             stopping: stopping.clone(),

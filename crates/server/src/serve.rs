@@ -25,6 +25,7 @@ use crate::access::Access;
 use crate::answer::{Answered, Refused, internal};
 use crate::audit::{Actor, Auditor, Told};
 use crate::auth::{Guard, Principal};
+use crate::blocking::Blocking;
 use crate::call::{Call, bad_query, check_name};
 use crate::limits::{
     BODY_ARRIVES, BODY_RESERVED_MAX, DRAINED_BYTES_MAX, HEADERS_BYTES_MAX, KEY_AHEAD_MS_MAX, LOGIN_BYTES_MAX,
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) rates: Rates,
     pub(crate) logins: Arc<Logins>,
     pub(crate) places: Arc<Places>,
+    pub(crate) blocking: Arc<Blocking>,
     pub(crate) changing: Changing,
 }
 
@@ -235,6 +237,7 @@ async fn carry_out(
         guard: shared.guard.clone(),
         logins: shared.logins.clone(),
         places: shared.places.clone(),
+        blocking: shared.blocking.clone(),
         limits: shared.limits,
         stopping: shared.stopping.clone(),
         principal: principal.unwrap_or_default(),
