@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use abide::{
-    Client, ClientError, ManualKind, OnConflict, Payload, Refusal, RequestId, RunId, Standing, Status, hours, minutes,
+    Client, ClientError, ManualKind, OnConflict, Payload, Refusal, RequestId, RunHandle, RunId, Standing, Status,
+    hours, minutes,
 };
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::complete::Completing;
@@ -235,42 +236,9 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
             let answer: u64 = client.run(run).update("add", &input).dedup(&dedup).await?;
             Ok(Told::So(Acknowledged::Updated { run, dedup, answer }))
         }
-        Question::Decide { run, approve } => {
-            let run = client.run(run);
-            let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
-            let (choice, decide) = match asked.manual.asked.kind {
-                ManualKind::Pause => (Choice::Resume, run.resume(asked.id, "ada")),
-                ManualKind::Task => (Choice::Complete, run.complete_task(asked.id, "ada", &0u64)),
-                ManualKind::Approval if approve => (Choice::Approve, run.approve(asked.id, "ada")),
-                ManualKind::Approval => (Choice::Reject, run.reject(asked.id, "ada")),
-            };
-            decide.await?;
-            Ok(Told::So(Acknowledged::Decided { run: run.id(), op: asked.id.op, choice }))
-        }
-        Question::Assign { run, take } => {
-            let run = client.run(run);
-            let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
-            if take {
-                run.claim_task(asked.id, "ada").await?
-            } else {
-                run.release_task(asked.id, "ada").await?
-            };
-            Ok(Told::Done)
-        }
-        Question::Resolve { run, again } => {
-            let run = client.run(run);
-            let effects = run.effects().await?;
-            let Some(effect) = effects.into_iter().find(|effect| effect.standing == Standing::InDoubt) else {
-                return Ok(Told::No("nothing is in doubt".into()));
-            };
-            let resolve = run.resolve(&effect.key).actor("ada");
-            if again {
-                resolve.retry().await?
-            } else {
-                resolve.value(&0u64).await?
-            };
-            Ok(Told::So(Acknowledged::Resolved { run: run.id(), key: effect.key.to_string(), again }))
-        }
+        Question::Decide { run, approve } => decide(&client.run(run), approve).await,
+        Question::Assign { run, take } => assign(&client.run(run), take).await,
+        Question::Resolve { run, again } => resolve(&client.run(run), again).await,
         Question::Letter { run, requeue } => {
             let run = client.run(run);
             if requeue {
@@ -317,4 +285,43 @@ async fn start(question: Question, client: &Client) -> Result<Told, ClientError>
     }
     let run = start.await?.id();
     Ok(Told::So(Acknowledged::Started { run, workflow, input, key, request }))
+}
+
+/// Decides whatever the run asks.
+async fn decide(run: &RunHandle, approve: bool) -> Result<Told, ClientError> {
+    let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
+    let (choice, decide) = match asked.manual.asked.kind {
+        ManualKind::Pause => (Choice::Resume, run.resume(asked.id, "ada")),
+        ManualKind::Task => (Choice::Complete, run.complete_task(asked.id, "ada", &0u64)),
+        ManualKind::Approval if approve => (Choice::Approve, run.approve(asked.id, "ada")),
+        ManualKind::Approval => (Choice::Reject, run.reject(asked.id, "ada")),
+    };
+    decide.await?;
+    Ok(Told::So(Acknowledged::Decided { run: run.id(), op: asked.id.op, choice }))
+}
+
+/// Takes a task, or gives it back.
+async fn assign(run: &RunHandle, take: bool) -> Result<Told, ClientError> {
+    let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
+    if take {
+        run.claim_task(asked.id, "ada").await?
+    } else {
+        run.release_task(asked.id, "ada").await?
+    };
+    Ok(Told::Done)
+}
+
+/// Says what became of an effect that is in doubt.
+async fn resolve(run: &RunHandle, again: bool) -> Result<Told, ClientError> {
+    let effects = run.effects().await?;
+    let Some(effect) = effects.into_iter().find(|effect| effect.standing == Standing::InDoubt) else {
+        return Ok(Told::No("nothing is in doubt".into()));
+    };
+    let resolve = run.resolve(&effect.key).actor("ada");
+    if again {
+        resolve.retry().await?
+    } else {
+        resolve.value(&0u64).await?
+    };
+    Ok(Told::So(Acknowledged::Resolved { run: run.id(), key: effect.key.to_string(), again }))
 }
