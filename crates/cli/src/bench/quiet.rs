@@ -21,6 +21,8 @@ pub(crate) struct Quiet {
 
 /// How long the server may still be busy with those who came last.
 const SETTLING: Duration = Duration::from_secs(2);
+/// In which Linux tells of times, whatever the kernel counts by.
+const TICKS_PER_SECOND: f64 = 100.0;
 
 impl Quiet {
     pub(crate) fn measure(&self, dir: &Path) -> anyhow::Result<Report> {
@@ -89,14 +91,14 @@ impl Process {
         bail!("it ended before it was told to, {}: {text}", self.child.wait()?)
     }
 
-    /// The time that its threads have had so far.
+    /// The time that its threads have had so far, also those that have ended.
     fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        let mut nanoseconds = 0;
-        for thread in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-            nanoseconds += text.split(' ').next().context("a time")?.parse::<u64>()?;
-        }
-        Ok(nanoseconds as f64 / 1e9)
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The name of the program stands in parentheses and may hold anything; times are the 14th and 15th field.
+        let after = text.rsplit(')').next().context("what follows the name")?;
+        let times: Vec<u64> = after.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+        anyhow::ensure!(times.len() == 2, "expected two times of the process, found {text:?}");
+        Ok(times.iter().sum::<u64>() as f64 / TICKS_PER_SECOND)
     }
 }
 
