@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
-use abide::{Client, ClientError, Refusal};
+use abide::{Client, ClientError, Refusal, RunHandle};
 use abide_pg_testing::Server;
 use abide_runtime::Audit;
 use abide_store::postgres::{open_read_only, raw_client};
@@ -387,11 +387,16 @@ async fn give_up(done: Result<()>) -> Result<()> {
 /// Says of every effect that is in doubt that it took place.
 pub(super) async fn settle_doubts(client: &Client) -> Result<()> {
     for (run, effect) in client.in_doubt(1_000).await? {
-        match run.resolve(&effect.key).actor("harness").value(&0u32).await {
-            // Another was quicker.
-            Ok(()) | Err(ClientError::Refused(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
+        resolve(&run, &effect.key).await?;
     }
     Ok(())
+}
+
+/// Says what became of an effect in doubt.
+pub(super) async fn resolve(run: &RunHandle, key: &str) -> Result<()> {
+    match run.resolve(key).actor("harness").value(&0u32).await {
+        // Another was quicker.
+        Ok(()) | Err(ClientError::Refused(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use abide::{Client, ClientError, Engine, Filter, OnConflict, Page, RunHandle, RunId, Status, StatusSet};
+use abide::{Client, ClientError, Engine, Filter, OnConflict, Page, RunHandle, RunId, Standing, Status, StatusSet};
 use abide_runtime::points;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -52,6 +52,8 @@ pub(super) const LOADERS: u64 = 12;
 const ENDING: Duration = Duration::from_secs(20);
 /// The kind of run that does what must not happen twice. After a crash somebody has to say what became of it.
 pub(super) const ONCE: u8 = 10;
+/// How long a run may take before somebody looks whether it is in doubt.
+const DOUBTED: Duration = Duration::from_secs(1);
 /// What a large run carries: two dozen of them fill the log.
 const LARGE_BYTES: usize = 100 * 1024;
 
@@ -214,9 +216,13 @@ pub(super) async fn load_kind(client: &Client, notes: &Notes, chance: &mut fastr
     end(&run, notes, &id).await
 }
 
-/// Waits for the end of a run.
+/// Waits for the end of a run. What is in doubt, because a fault struck while its effect was called, waits for somebody's word.
 pub(super) async fn end(run: &RunHandle, notes: &Notes, id: &str) -> Result<()> {
-    let _ = run.result::<serde_json::Value>().await;
+    while tokio::time::timeout(DOUBTED, run.result::<serde_json::Value>()).await.is_err() {
+        for effect in run.effects().await?.into_iter().filter(|effect| effect.standing == Standing::InDoubt) {
+            nodes::resolve(run, &effect.key).await?;
+        }
+    }
     let shown = run.show().await?;
     anyhow::ensure!(shown.end.is_some(), "the engine has closed: {id} was waited for and is {}", shown.status());
     notes.write(&["ended", id, &audit::ending(&shown)]);
