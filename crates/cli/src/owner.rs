@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::shard::{Answer, Command, Settling};
-use abide_kernel::{LetterId, Refusal, RunId, Slot, Str};
+use abide_kernel::{LetterId, RunId, Slot, Str};
 use abide_runtime::{Config, Engine, Letter, Link, Mailbox, Tracer, Wire};
 use abide_store::postgres::PostgresStore;
 use abide_store::sqlite::SqliteStore;
@@ -19,8 +19,6 @@ use tokio::runtime::{Handle, Runtime};
 use crate::failure::{Exit, Failure};
 use crate::place::{At, Place};
 
-/// How often a command whose outcome is unknown is sent again, each time with the same request.
-const RETRIES_MAX: u32 = 20;
 /// How long the node that serves a run may take to answer: longer than a dead one is believed to live.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long others believe that a guest lives which was killed.
@@ -229,16 +227,9 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Sends a command until its outcome is known. Sending it again is safe: it carries the same request.
+    /// Sends a command until its outcome is known, if sending it again is safe.
     pub(crate) async fn ask(&self, slot: Slot, command: Command) -> Result<Answer, Failure> {
-        let mut tries = 0;
-        loop {
-            match in_time(self.engine.ask(slot, command.clone())).await?? {
-                Answer::Refused(Refusal::Unknown) if tries < RETRIES_MAX => tries += 1,
-                Answer::Refused(refusal) => return Err(refusal.into()),
-                answer => return Ok(answer),
-            }
-        }
+        Ok(in_time(self.engine.ask_until_known(slot, command)).await??)
     }
 
     /// Sends a command about a run.

@@ -410,7 +410,7 @@ impl fmt::Display for Refusal {
                 write!(f, "there is no dead letter {letter}: it was put back or discarded, or never was")
             }
             Self::Corrupt { run, found } => write!(f, "the stored record of {run} is damaged: {found}"),
-            Self::Unknown => f.write_str("the outcome is unknown: retry with the same request id"),
+            Self::Unknown => f.write_str("the outcome is unknown: retry with the same request id; where there is none, look before you ask again"),
             Self::Closed { reason } => write!(f, "the engine takes no more commands: {reason}"),
         }
     }

@@ -13,6 +13,9 @@ use crate::driver::Shared;
 use crate::entropy::Entropy;
 use crate::points;
 
+/// How often a command whose outcome is unknown is given again.
+const RETRIES_MAX: u32 = 20;
+
 /// Why there is no answer to what was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -139,5 +142,34 @@ impl Shared {
             }
             Ok(answers)
         }
+    }
+
+    pub(crate) async fn ask_until_known(self: &Arc<Self>, slot: Slot, command: Command) -> Result<Answer, Unanswered> {
+        let retries = if command.is_repeatable() { RETRIES_MAX } else { 0 };
+        let mut tries = 0;
+        loop {
+            match self.ask(slot, command.clone()).await? {
+                Answer::Refused(Refusal::Unknown) if tries < retries => tries += 1,
+                Answer::Refused(refusal) => return Err(refusal.into()),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    pub(crate) async fn ask_many_until_known(&self, commands: Vec<(Slot, Command)>) -> Result<Vec<Answer>, Unanswered> {
+        let mut answers = self.ask_many(commands.clone()).await?;
+        for _ in 0..RETRIES_MAX {
+            let unknown = |index: &usize| {
+                answers[*index] == Answer::Refused(Refusal::Unknown) && commands[*index].1.is_repeatable()
+            };
+            let unknown: Vec<usize> = (0..answers.len()).filter(unknown).collect();
+            if unknown.is_empty() {
+                break;
+            }
+            let again = unknown.iter().map(|index| commands[*index].clone()).collect();
+            let told = self.ask_many(again).await?;
+            unknown.into_iter().zip(told).for_each(|(index, answer)| answers[index] = answer);
+        }
+        Ok(answers)
     }
 }

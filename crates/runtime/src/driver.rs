@@ -275,6 +275,23 @@ impl Engine {
         self.shared.ask_many(commands)
     }
 
+    /// Gives a command to the shard of `slot`, and again while nobody knows what came of it, if its second coming is
+    /// recognised. Any other would find what it did itself, and be refused for it: of that the outcome is unknown.
+    ///
+    /// # Errors
+    /// When it is refused, its outcome stays unknown, or the engine has stopped.
+    pub async fn ask_until_known(&self, slot: Slot, command: Command) -> Result<Answer, Unanswered> {
+        self.shared.ask_until_known(slot, command).await
+    }
+
+    /// The same for several at once, so that they share a commit. Refusals are answers here.
+    ///
+    /// # Errors
+    /// When the engine has stopped.
+    pub async fn ask_many_until_known(&self, commands: Vec<(Slot, Command)>) -> Result<Vec<Answer>, Unanswered> {
+        self.shared.ask_many_until_known(commands).await
+    }
+
     /// The run as it stands.
     ///
     /// # Errors

@@ -32,6 +32,8 @@ impl Shared {
             match asked.await? {
                 Answer::Settled => return Ok(()),
                 Answer::Refused(Refusal::Unknown) => tried = true,
+                // It was there a moment ago: what was said first may have come late.
+                Answer::Refused(Refusal::NoLetter { .. }) if tried => return Err(Refusal::Unknown.into()),
                 Answer::Refused(refusal) => return Err(refusal.into()),
                 other => return Err(Unanswered::unexpected(&other)),
             }

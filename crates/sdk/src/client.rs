@@ -12,9 +12,6 @@ use serde::Serialize;
 
 use crate::{ClientError, RunHandle, Start, StartMany};
 
-/// How often a command whose outcome is unknown is sent again, each time with the same request id.
-pub(crate) const RETRIES_MAX: u32 = 20;
-
 /// A client of an engine, in this process or of a server. It is cheap to clone.
 #[derive(Clone)]
 pub struct Client {
@@ -181,21 +178,13 @@ impl Client {
         }
     }
 
-    /// Sends a command to its shard until its outcome is known. Sending it again is safe: it carries the same request.
+    /// Sends a command to its shard until its outcome is known, if sending it again is safe.
     pub(crate) async fn send(&self, slot: Slot, command: Command) -> Result<Answer, ClientError> {
         #[cfg(feature = "http")]
         if let Some(http) = self.server() {
             return http.command(command, self.now()).await;
         }
-        let engine = self.engine()?;
-        let mut tries = 0;
-        loop {
-            match engine.ask(slot, command.clone()).await? {
-                Answer::Refused(Refusal::Unknown) if tries < RETRIES_MAX => tries += 1,
-                Answer::Refused(refusal) => return Err(refusal.into()),
-                answer => return Ok(answer),
-            }
-        }
+        Ok(self.engine()?.ask_until_known(slot, command).await?)
     }
 
     /// Sends a command about a run.

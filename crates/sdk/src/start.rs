@@ -11,7 +11,7 @@ use abide_kernel::{
     UniqueKey,
 };
 
-use crate::client::{RETRIES_MAX, unexpected};
+use crate::client::unexpected;
 use crate::{Admission, Client, ClientError, RunHandle};
 
 /// A start that is being described.
@@ -207,19 +207,7 @@ impl IntoFuture for StartMany {
             }
             let command = |(_, slot, request, spec)| (slot, Command::Start { request, spec: Box::new(spec) });
             let commands: Vec<_> = prepared.into_iter().map(command).collect();
-            let engine = self.client.engine()?;
-            let mut answers = engine.ask_many(commands.clone()).await?;
-            for _ in 0..RETRIES_MAX {
-                let unknown: Vec<usize> =
-                    (0..answers.len()).filter(|index| answers[*index] == Answer::Refused(Refusal::Unknown)).collect();
-                if unknown.is_empty() {
-                    break;
-                }
-                let again = unknown.iter().map(|index| commands[*index].clone()).collect();
-                for (index, answer) in unknown.into_iter().zip(engine.ask_many(again).await?) {
-                    answers[index] = answer;
-                }
-            }
+            let answers = self.client.engine()?.ask_many_until_known(commands).await?;
             Ok(answers.into_iter().map(|answer| answered(&self.client, answer)).collect())
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use abide_kernel::limits::NAME_BYTES_MAX;
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{Refusal, RequestId, Run, RunId, Slot, Str, Timestamp, TraceContext};
+use abide_kernel::{RequestId, Run, RunId, Slot, Str, Timestamp, TraceContext};
 use abide_protocol::limits::{JSON_DEPTH_MAX, PAGE};
 use abide_protocol::{BadInstant, IdempotencyKey, Instant, Operation, Problem, Scope};
 use abide_runtime::Engine;
@@ -20,7 +20,7 @@ use crate::Limits;
 use crate::answer::Refused;
 use crate::auth::{Guard, Principal};
 use crate::blocking::Blocking;
-use crate::limits::{PATIENCE, RETRIES_MAX};
+use crate::limits::PATIENCE;
 use crate::places::Places;
 use crate::serve::Logins;
 
@@ -143,16 +143,9 @@ impl Call {
         Ok(found)
     }
 
-    /// Sends a command until its outcome is known. Sending it again is safe: it carries the same request.
+    /// Sends a command until its outcome is known, if sending it again is safe.
     pub(crate) async fn ask(&self, slot: Slot, command: Command) -> Result<Answer, Refused> {
-        let mut tries = 0;
-        loop {
-            match in_time(self.engine.ask(slot, command.clone())).await?? {
-                Answer::Refused(Refusal::Unknown) if tries < RETRIES_MAX => tries += 1,
-                Answer::Refused(refusal) => return Err(refusal.into()),
-                answer => return Ok(answer),
-            }
-        }
+        Ok(in_time(self.engine.ask_until_known(slot, command)).await??)
     }
 
     /// What comes of waiting, unless it takes longer than `wait`, or the server stops.

@@ -43,8 +43,6 @@ pub(crate) const BODY_RESERVED_MAX: usize = 64 * 1024;
 pub(crate) const BODY_ARRIVES: Duration = Duration::from_secs(30);
 /// How long the node that serves a run may take to answer: longer than a dead one is believed to live.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a command whose outcome is unknown is sent again, each time with the same request.
-pub(crate) const RETRIES_MAX: u32 = 20;
 /// How long a token is taken at its word before the store is asked again: so long one that was revoked at another node
 /// may still work at this one.
 pub(crate) const TOKEN_TRUSTED: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! Truth: what the world knows beside the store. What was acknowledged, what was really called, and how things end that
 //! are called next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -95,8 +95,8 @@ pub(crate) struct Truth {
     pub(crate) sometimes: BTreeMap<&'static str, u64>,
     /// Verbs that were accepted, and verbs that were refused.
     pub(crate) verbs: BTreeMap<(&'static str, bool), u64>,
-    /// Runs whose records somebody asked to be removed.
-    pub(crate) purges: BTreeSet<RunId>,
+    /// Runs whose records somebody asked to be removed, and how often without being told no.
+    pub(crate) purges: BTreeMap<RunId, u64>,
     /// What requests without a key have begun.
     pub(crate) begun: BTreeMap<RequestId, RunId>,
 }

@@ -216,7 +216,7 @@ impl Worker {
                     witness.saw("report_repeated");
                 }
                 let new = self.recorded.entry((said.run, said.claim)).or_insert(false);
-                let purged = witness.truth.lock().purges.contains(&said.run);
+                let purged = witness.truth.lock().purges.contains_key(&said.run);
                 if !duplicate && std::mem::replace(new, true) && !purged {
                     self.wrong = Some(format!("claim {} of {} ended twice as something new", said.claim, said.run));
                 }

@@ -411,13 +411,13 @@ impl World {
         self.questions += 1;
         self.witness.truth.lock().questions = self.questions;
         self.story.tell(self.now(), || format!("ask {question:?}"));
-        if let Question::Purge { run } = &question {
-            // It may be gone before anybody is told.
-            self.witness.truth.lock().purges.insert(*run);
-        }
         let place = self.any_node();
         match &self.nodes[place].life {
             Some(life) => {
+                if let Question::Purge { run } = &question {
+                    // It may be gone before anybody is told.
+                    *self.witness.truth.lock().purges.entry(*run).or_default() += 1;
+                }
                 let engine = life.crank.engine().clone();
                 self.asked.push((place, Asked::new(question, life.client.clone(), engine)));
             }
@@ -469,6 +469,7 @@ impl World {
                 continue;
             };
             let (_, asked) = self.asked.remove(index);
+            self.take_back(&asked.question, &told);
             if self.dice.chance(self.profile.lost_answer) && !self.witness.truth.lock().healed {
                 self.witness.strike("answer_lost");
                 self.unanswered.push(asked.question);
@@ -482,6 +483,15 @@ impl World {
                 Told::Wrong(what) => self.wrong = Some(what),
                 Told::Nothing => self.unanswered.push(asked.question),
             }
+        }
+    }
+
+    /// What was refused is not done, whether or not whoever asked hears of it.
+    fn take_back(&self, question: &Question, told: &Told) {
+        if let (Question::Purge { run }, Told::No(_)) = (question, told)
+            && let Some(asks) = self.witness.truth.lock().purges.get_mut(run)
+        {
+            *asks -= 1;
         }
     }
 

@@ -253,6 +253,7 @@ impl Command {
             | Self::Heartbeat { .. }
             | Self::Complete { .. }
             | Self::Fail { .. }
+            | Self::Resolve { .. }
             | Self::GiveBack { .. }
             | Self::Cancel { .. }
             | Self::Wake { .. }
@@ -264,7 +265,6 @@ impl Command {
             // The answer to the second would not be the answer to the first.
             Self::Record { .. }
             | Self::Progress { .. }
-            | Self::Resolve { .. }
             | Self::StartChild { .. }
             | Self::Schedule { .. }
             | Self::Requeue { .. }

@@ -159,7 +159,7 @@ fn a_key_of_another_tenant_is_another_key() {
     assert_eq!(around.key_held_by, [holder], "and not {theirs}");
 }
 
-/// What may be given again is what is recognised the second time.
+/// D36: what may be given again is what is recognised the second time.
 #[test]
 fn commands_say_whether_they_may_be_repeated() {
     let mut world = world(1);

@@ -7,7 +7,6 @@ use abide_protocol::{Admission, OnConflict, Problem, Start, StartAnswer, StartMa
 
 use crate::answer::{Answered, Refused, json, unexpected};
 use crate::call::{Call, in_time};
-use crate::limits::RETRIES_MAX;
 
 pub(crate) async fn one(call: Call) -> Answered {
     let spec = spec(&call, call.body()?);
@@ -26,17 +25,7 @@ pub(crate) async fn many(call: Call) -> Answered {
     let request = call.request();
     let specs = runs.into_iter().map(|start| spec(&call, start));
     let commands: Vec<_> = (0u64..).zip(specs).map(|(index, spec)| command(request.derive(index), spec)).collect();
-    let mut answers = in_time(call.engine.ask_many(commands.clone())).await??;
-    for _ in 0..RETRIES_MAX {
-        let unknown = |index: &usize| answers[*index] == Answer::Refused(Refusal::Unknown);
-        let unknown: Vec<usize> = (0..answers.len()).filter(unknown).collect();
-        if unknown.is_empty() {
-            break;
-        }
-        let again = unknown.iter().map(|index| commands[*index].clone()).collect();
-        let told = in_time(call.engine.ask_many(again)).await??;
-        unknown.into_iter().zip(told).for_each(|(index, answer)| answers[index] = answer);
-    }
+    let answers = in_time(call.engine.ask_many_until_known(commands)).await??;
     let answers = answers.into_iter().map(|answer| match begun(answer) {
         Ok(started) => StartAnswer { started: Some(started), problem: None },
         Err(Refused(problem)) => StartAnswer { started: None, problem: Some(problem) },

@@ -1,0 +1,74 @@
+//! Commands of which nobody knows what came: what is recognised is given again, and nothing else is.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use std::sync::Arc;
+
+use abide_kernel::shard::{Answer, Command};
+use abide_kernel::transition::signal::Sent;
+use abide_kernel::transition::start::StartAnswer;
+use abide_kernel::{ErrorInfo, Payload, Refusal, RunId, StartSpec};
+use abide_runtime::{Config, Engine, Unanswered};
+use abide_store::memory::{Faults, MemoryStore, WriteFault};
+
+fn engine() -> (Engine, Faults) {
+    let store = MemoryStore::new(1);
+    let faults = store.faults();
+    (Engine::open(Box::new(store), Config::default()).unwrap(), faults)
+}
+
+fn start(engine: &Engine) -> (abide_kernel::Slot, Command) {
+    let spec = StartSpec::new("order", Payload::null());
+    let request = engine.new_request();
+    (spec.admission_slot(request), Command::Start { request, spec: Box::new(spec) })
+}
+
+async fn started(engine: &Engine) -> RunId {
+    let (slot, command) = start(engine);
+    match engine.ask_until_known(slot, command).await.unwrap() {
+        Answer::Started(StartAnswer::Created(run)) => run,
+        other => panic!("expected a run, found {other:?}"),
+    }
+}
+
+async fn cancelled(engine: &Engine) -> RunId {
+    let run = started(engine).await;
+    let reason = Arc::new(ErrorInfo::terminal("cancelled", "enough"));
+    let command = Command::Cancel { run, request: engine.new_request(), cascade: false, reason };
+    engine.ask_until_known(run.slot(), command).await.unwrap();
+    run
+}
+
+/// D36: whoever had a record removed, and was not told, was told that there is no such record: their own word was given
+/// again, and found what it had done. They are told that nobody knows, whatever became of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_must_not_be_done_twice_is_given_once() {
+    let (engine, faults) = engine();
+    for (fault, is_gone) in [(WriteFault::UnknownWritten, true), (WriteFault::UnknownLost, false)] {
+        let run = cancelled(&engine).await;
+        faults.fail_append(fault);
+        let purged = engine.ask_until_known(run.slot(), Command::Purge { run }).await;
+        assert!(matches!(purged, Err(Unanswered::Refused(Refusal::Unknown))), "{fault:?}: {purged:?}");
+        assert_eq!(engine.show(run).await.is_err(), is_gone, "{fault:?}");
+    }
+}
+
+/// D36: what is recognised by its request is given again, and gets its first answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_recognised_is_given_again() {
+    let (engine, faults) = engine();
+    for fault in [WriteFault::Refused, WriteFault::UnknownWritten, WriteFault::UnknownLost] {
+        let run = started(&engine).await;
+        faults.fail_append(fault);
+        let sent = Sent { name: "go".into(), payload: Payload::null(), dedup: None, request: engine.new_request() };
+        let told = engine.ask_until_known(run.slot(), Command::Signal { run, sent: Box::new(sent) }).await.unwrap();
+        assert!(matches!(told, Answer::Signalled(_)), "{fault:?}: {told:?}");
+        assert_eq!(engine.show(run).await.unwrap().inbox.len(), 1, "{fault:?}");
+
+        faults.fail_append(fault);
+        let two = vec![start(&engine), start(&engine)];
+        let told = engine.ask_many_until_known(two).await.unwrap();
+        let created = |answer: &Answer| matches!(answer, Answer::Started(StartAnswer::Created(_)));
+        assert!(told.iter().all(created), "{fault:?}: {told:?}");
+    }
+}
