@@ -4,6 +4,7 @@
 mod asking;
 mod checkers;
 mod dice;
+mod disk;
 pub mod model;
 mod net;
 mod nodes;
@@ -49,9 +50,13 @@ pub const FAULTS: &[&str] = &[
     "report_twice",
     "request_twice",
     "slow_call",
+    "slow_write",
     "worker_away",
     "worker_dies",
     "worker_hangs_up",
+    "write_done",
+    "write_late",
+    "write_lost",
 ];
 
 /// Every verb, and whether some world must see it done, and refused.

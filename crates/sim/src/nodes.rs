@@ -7,9 +7,10 @@ use std::time::Duration;
 use abide::{Client, Clock};
 use abide_runtime::{Config, Crank, Entropy, Letter, OpenError, Pool, Sharing, Turned};
 use abide_store::Member;
-use abide_store::memory::MemoryStore;
+use abide_store::memory::{MemoryStore, Stage, Word};
 
 use crate::dice::Dice;
+use crate::disk::{Came, Disk, Slow};
 use crate::net::{Net, address};
 use crate::profile::Profile;
 use crate::truth::Witness;
@@ -24,8 +25,11 @@ pub(crate) const NODE_LEASE_MS: i64 = 60_000;
 
 /// An engine that lives.
 pub(crate) struct Life {
-    pub(crate) crank: Crank,
+    pub(crate) crank: Arc<Crank>,
     pub(crate) client: Client,
+    disk: Arc<Disk>,
+    /// A turn that is at the disk.
+    slow: Option<Slow>,
 }
 
 /// A node, living or dead.
@@ -91,15 +95,36 @@ impl Node {
             link: Arc::new(net.clone()),
             guest: false,
         };
-        let crank = Crank::open(Box::new(store.clone()), config)?;
+        let disk = Arc::<Disk>::default();
+        let crank = Arc::new(Crank::open(Box::new(store.attended(disk.clone())), config)?);
         witness.lives(crank.engine().process());
         let client = Client::new(crank.engine().clone());
-        self.life = Some(Life { crank, client });
+        self.life = Some(Life { crank, client, disk, slow: None });
         Ok(())
     }
 
     pub(crate) fn turn(&self) -> Turned {
         self.life.as_ref().map_or(Turned::Rests(None), |life| life.crank.turn())
+    }
+
+    /// Turns as far as the disk, if it comes there.
+    pub(crate) fn turn_slowly(&mut self) -> Turned {
+        let Some(life) = &mut self.life else { return Turned::Rests(None) };
+        life.came(life.disk.turn(life.crank.clone()))
+    }
+
+    /// How far its write is, if it is at the disk.
+    pub(crate) fn writes(&self) -> Option<Stage> {
+        self.life.as_ref()?.slow.as_ref().map(Slow::stage)
+    }
+
+    /// Its write goes on.
+    pub(crate) fn write(&mut self) -> Turned {
+        let Some(life) = &mut self.life else { return Turned::Rests(None) };
+        match life.slow.take() {
+            Some(slow) => life.came(slow.go_on(Word::GoOn)),
+            None => Turned::Rests(None),
+        }
     }
 
     /// Takes in a letter to its address, also if it is for an earlier life of it. Whether it was for this one.
@@ -109,18 +134,34 @@ impl Node {
         *life.crank.engine().process() == to.process
     }
 
-    /// Dies.
-    pub(crate) fn die(&mut self, net: &Net) {
-        if let Some(life) = self.life.take() {
-            net.bury(life.crank.engine().process());
-            life.crank.engine().crash();
-        }
+    /// Dies. What it was writing, if it was.
+    pub(crate) fn die(&mut self, net: &Net) -> Option<Slow> {
+        let life = self.life.take()?;
+        net.bury(life.crank.engine().process());
+        life.crank.engine().crash();
+        life.slow
     }
 
     /// Leaves in good order.
     pub(crate) fn leave(&mut self) {
+        while self.writes().is_some() {
+            self.write();
+        }
         if let Some(life) = self.life.take() {
             life.crank.leave();
+        }
+    }
+}
+
+impl Life {
+    /// A turn came to the disk, or to its end.
+    fn came(&mut self, came: Came) -> Turned {
+        match came {
+            Came::There(slow) => {
+                self.slow = Some(slow);
+                Turned::Worked
+            }
+            Came::Through(turned) => turned,
         }
     }
 }

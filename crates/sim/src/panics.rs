@@ -1,5 +1,5 @@
 //! Panics: those that are drawn are dealt with and no news; any other is a bug, also where the engine takes it for a step that
-//! failed. A world lives on one thread, so what its thread panicked with is the world's.
+//! failed. A world lives on one thread, so what its thread panicked with is the world's; turns that have a thread of their own pass it on.
 
 use std::cell::RefCell;
 
@@ -19,6 +19,13 @@ pub fn watch() {
             LAST.with(|last| *last.borrow_mut() = Some(format!("{text} ({place})")));
         }
     }));
+}
+
+/// Another thread panicked for this one.
+pub(crate) fn pass_on(panic: Option<String>) {
+    if panic.is_some() {
+        LAST.with(|last| *last.borrow_mut() = panic);
+    }
 }
 
 /// What this thread panicked with since it was last asked, if that was not drawn.

@@ -24,6 +24,8 @@ pub(crate) struct Profile {
     pub(crate) read: u64,
     /// A shard is not taken or released, or a node does not leave, or nobody knows.
     pub(crate) ownership: u64,
+    /// A write takes its time.
+    pub(crate) slow_disk: u64,
     /// The clock of the node jumps ahead.
     pub(crate) jump: u64,
     /// The node does nothing for longer than a lease.
@@ -69,7 +71,7 @@ impl Profile {
         let (letter_lost, letter_twice, partition) = (often(200), often(400), often(10));
         let (leave, drift) = (often(6), often(20_000));
         let (fails, fails_for_good, panics, slow) = (often(250), often(60), often(60), often(150));
-        let (worker, ownership) = (often(400), often(12));
+        let (worker, ownership, slow_disk) = (often(400), often(12), often(200));
         let nodes = dice.weighted(&[40, 30, 30]) + 1;
         Self {
             nodes,
@@ -81,6 +83,7 @@ impl Profile {
             flush,
             read,
             ownership,
+            slow_disk,
             jump,
             pause,
             letter_lost,

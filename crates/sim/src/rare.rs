@@ -26,6 +26,7 @@ pub const SOMETIMES: &[&str] = &[
     "forged_completion_refused",
     "join_by_quorum",
     "key_taken",
+    "late_write_refused",
     "ledger_told_by_another_node",
     "listed",
     "mail_between_nodes",

@@ -14,6 +14,7 @@ use crate::Violation;
 use crate::asking::{Asked, Pace, Question, Told};
 use crate::checkers::{self, View};
 use crate::dice::Dice;
+use crate::disk::Slow;
 use crate::net::{Drawn, Net};
 use crate::nodes::{BEGINNING_MS, LEASE_MS, NODE_LEASE_MS, Node};
 use crate::panics;
@@ -27,6 +28,12 @@ use crate::workflows::AGAIN;
 const AUDIT_EVERY: u64 = 64;
 /// Steps of time in which nodes keep their leases, before it leaps.
 const STEPS_MAX: i64 = 150;
+
+/// How often a write that takes its time goes on when its node has a turn, in a thousand.
+const WRITTEN: u64 = 250;
+
+/// How often what a dead process was writing comes to the store, in a thousand.
+const LATE: u64 = 50;
 
 /// Workers outside of the nodes.
 const WORKERS: usize = 3;
@@ -44,6 +51,8 @@ pub(crate) struct World {
     nodes: Vec<Node>,
     /// Workers outside of the nodes.
     workers: Vec<Worker>,
+    /// Writes of processes that have died, on their way still.
+    late: Vec<Slow>,
     /// Questions on their way, and the nodes that were asked.
     asked: Vec<(usize, Asked)>,
     /// Questions that were not answered, to be asked again.
@@ -79,6 +88,7 @@ impl World {
             time,
             net: Net::default(),
             nodes,
+            late: Vec::new(),
             asked: Vec::new(),
             unanswered: Vec::new(),
             runs: Vec::new(),
@@ -177,6 +187,9 @@ impl World {
             self.open(place)?;
         }
         self.strike(place);
+        if !self.late.is_empty() && self.dice.chance(LATE) {
+            self.write_late();
+        }
         match self.dice.weighted(&[60, 24, 8, 5, 3, 30, 20]) {
             0 => {
                 for _ in 0..=self.dice.below(6) {
@@ -288,11 +301,35 @@ impl World {
         self.witness.strike("crash");
         self.story.tell(self.now(), || format!("node {place} dies"));
         self.abandon_questions(place);
-        self.nodes[place].die(&self.net);
+        self.bury(place);
         // Others go by what the index rows say.
         if self.profile.nodes == 1 && self.dice.chance(self.profile.lose_index) {
             self.witness.strike("index_lost");
             self.store.faults().lose_index();
+        }
+    }
+
+    /// A node is dead. What it was writing is lost or there, and where others have a store of their own to write to, it may
+    /// come there late.
+    fn bury(&mut self, place: usize) {
+        let Some(slow) = self.nodes[place].die(&self.net) else { return };
+        let fate = ["write_lost", "write_done", "write_late"];
+        let fate = fate[self.dice.below(if self.profile.nodes > 1 { 3 } else { 2 }) as usize];
+        self.story.tell(self.now(), || format!("node {place} dies while it writes ({:?}): {fate}", slow.stage()));
+        self.witness.strike(fate);
+        match fate {
+            "write_late" => self.late.push(slow),
+            fate => slow.end(fate == "write_done"),
+        }
+    }
+
+    /// What a process was writing when it died comes to the store.
+    fn write_late(&mut self) {
+        let index = self.dice.below(self.late.len() as u64) as usize;
+        let refused = self.store.faults().stale_writes();
+        self.late.swap_remove(index).end(true);
+        if self.store.faults().stale_writes() > refused {
+            self.witness.saw("late_write_refused");
         }
     }
 
@@ -306,7 +343,7 @@ impl World {
     /// Opens the store with a new life of a node, as often as it takes.
     fn open(&mut self, place: usize) -> Result<(), Violation> {
         self.abandon_questions(place);
-        self.nodes[place].die(&self.net);
+        self.bury(place);
         for _ in 0..50 {
             self.witness.truth.lock().life += 1;
             match self.nodes[place].open(&self.store, &self.net, &self.witness, self.seed) {
@@ -324,7 +361,18 @@ impl World {
         if !self.nodes[place].is_awake(self.now()) {
             return Turned::Rests(None);
         }
-        self.nodes[place].turn()
+        if self.nodes[place].writes().is_some() {
+            // The engine goes on while its writer writes.
+            return if self.dice.chance(WRITTEN) { self.nodes[place].write() } else { self.nodes[place].turn() };
+        }
+        if !self.dice.chance(self.profile.slow_disk) {
+            return self.nodes[place].turn();
+        }
+        let turned = self.nodes[place].turn_slowly();
+        if self.nodes[place].writes().is_some() {
+            self.witness.strike("slow_write");
+        }
+        turned
     }
 
     /// A letter arrives, or does not. Whether there was one.

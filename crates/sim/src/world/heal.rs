@@ -26,8 +26,15 @@ impl World {
         self.store.faults().heal();
         self.witness.truth.lock().healed = true;
         self.net.mend();
+        self.profile.slow_disk = 0;
+        while !self.late.is_empty() {
+            self.write_late();
+        }
         for place in 0..self.nodes.len() {
             self.nodes[place].paused_until = i64::MIN;
+            while self.nodes[place].writes().is_some() {
+                self.nodes[place].write();
+            }
             if !self.nodes[place].is_awake(self.now()) || self.profile.nodes == 1 {
                 self.open(place)?;
             }

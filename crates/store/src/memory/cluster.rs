@@ -34,7 +34,7 @@ impl MemoryStore {
 
 impl Cluster for MemoryStore {
     fn renew(&mut self, member: &Member, lease: Duration) -> Result<Membership, Fault> {
-        self.check_going()?;
+        self.begin_write()?;
         self.counts.write();
         let now = self.now().unwrap_or_default();
         let mut state = lock(&self.state);
@@ -50,6 +50,8 @@ impl Cluster for MemoryStore {
         let mut seen = state.membership(now);
         let ours = seen.shards.iter().filter(|owned| owned.owner.as_ref() == Some(&process)).map(|owned| owned.shard);
         seen.mail = ours.filter(|shard| state.unconsumed(*shard).next().is_some()).collect();
+        drop(state);
+        self.end_write()?;
         Ok(seen)
     }
 

@@ -3,6 +3,7 @@
 //! A [`MemoryStore`] is a handle. Its contents outlive the handle for as long as a clone exists: a test drops an
 //! engine with its handle and goes on with a clone, as a process would that opens the same file.
 
+mod attendant;
 mod cluster;
 mod faults;
 mod import;
@@ -16,6 +17,7 @@ use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Batch, Flush, LinePlace, Record};
 use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
 
+pub use attendant::{Attendant, Stage, Word};
 pub use faults::{Faults, Struck, WriteFault};
 pub use reader::MemoryReader;
 
@@ -36,6 +38,8 @@ pub struct MemoryStore {
     stopped: bool,
     /// The store's own clock, if nodes share the store.
     clock: Option<Arc<AtomicI64>>,
+    /// Who is asked about every write through this handle.
+    attendant: Option<Arc<dyn Attendant>>,
 }
 
 impl MemoryStore {
@@ -46,7 +50,8 @@ impl MemoryStore {
     #[must_use]
     pub fn new(shards: u16) -> Self {
         let map = ShardMap::new(shards);
-        Self { map, state: Arc::new(Mutex::new(State::new(map))), counts: Arc::default(), stopped: false, clock: None }
+        let state = Arc::new(Mutex::new(State::new(map)));
+        Self { map, state, counts: Arc::default(), stopped: false, clock: None, attendant: None }
     }
 
     /// Faults on demand, for the contents of this store whichever handle meets them.
@@ -113,6 +118,7 @@ impl Clone for MemoryStore {
             counts: Arc::default(),
             stopped: false,
             clock: self.clock.clone(),
+            attendant: None,
         }
     }
 }
@@ -123,7 +129,7 @@ impl Store for MemoryStore {
     }
 
     fn open_shard(&mut self, shard: ShardId, owner: &str) -> Result<Opened, Fault> {
-        self.check_going()?;
+        self.begin_opening()?;
         self.counts.write();
         let mut state = lock(&self.state);
         if let Some(now) = self.now() {
@@ -140,6 +146,8 @@ impl Store for MemoryStore {
         if let Some(clock) = &self.clock {
             clock.fetch_add(state.script.opening_ms, Ordering::AcqRel);
         }
+        drop(state);
+        self.end_opening()?;
         Ok(opened)
     }
 
@@ -152,7 +160,7 @@ impl Store for MemoryStore {
     }
 
     fn append(&mut self, group: &[Batch]) -> Result<Vec<Verdict>, Fault> {
-        self.check_going()?;
+        self.begin_write()?;
         let mut state = lock(&self.state);
         let verdicts = state.fence(group, self.now());
         state.stale_writes += verdicts.iter().filter(|verdict| **verdict == Verdict::Stale).count() as u64;
@@ -169,6 +177,7 @@ impl Store for MemoryStore {
         }
         drop(state);
         self.tell(fault)?;
+        self.end_write()?;
         Ok(verdicts)
     }
 
@@ -263,7 +272,7 @@ impl Store for MemoryStore {
 
 impl MemoryStore {
     fn flush_one(&mut self, flush: &Flush) -> Result<Verdict, Fault> {
-        self.check_going()?;
+        self.begin_write()?;
         let mut state = lock(&self.state);
         if !state.owns(flush.shard, flush.epoch, self.now()) {
             return Ok(Verdict::Stale);
@@ -275,6 +284,7 @@ impl MemoryStore {
         }
         drop(state);
         self.tell(fault)?;
+        self.end_write()?;
         Ok(Verdict::Durable)
     }
 }
