@@ -13,20 +13,18 @@ use crate::{Cancelling, ClaimRef, CursorRef, Ended, ErrorInfo, Fact, Phase, Refu
 /// # Errors
 /// When the run has ended otherwise.
 pub fn decide(run: &Run, request: RequestId, cascade: bool, reason: &Arc<ErrorInfo>) -> Result<Transition, Refusal> {
+    let accepted = run.cancelling.as_ref().is_some_and(|asked| asked.request == request);
     if let Some(end) = &run.end {
-        return if end.request == Some(request) {
+        // It may have ended otherwise since, because what it did could not be undone: that it was to end was accepted.
+        return if accepted || end.request == Some(request) {
             Ok(Transition::default())
         } else {
             Err(Refusal::RunOver { run: run.id, status: end.status })
         };
     }
     reason.validate()?;
-    if let Some(asked) = &run.cancelling {
-        return if asked.request == request {
-            Ok(Transition::default())
-        } else {
-            Err(Refusal::Cancelling { run: run.id })
-        };
+    if run.cancelling.is_some() {
+        return if accepted { Ok(Transition::default()) } else { Err(Refusal::Cancelling { run: run.id }) };
     }
     let mut transition = Transition::default();
     if run.open_ops().any(|(_, op)| record::is_armed(&op.kind)) {

@@ -97,6 +97,25 @@ fn a_cancelled_run_is_brought_back_to_undo() {
     }
 }
 
+/// D36: a cancellation that was accepted, and whose answer was lost, was refused when it was sent again after the run had failed
+/// to undo what it did and had ended so. It gets its first answer; any other request is told that the run is over.
+#[test]
+fn a_cancellation_is_known_after_the_run_ended_otherwise() {
+    let mut world = world();
+    let run = armed(&mut world);
+    let request = world.request();
+    recorded(&world.ask(cancel(run, request, false)));
+    assert_eq!(world.claim("w1", 1), 1);
+    let error = ErrorInfo::terminal("stuck", "it cannot be undone");
+    recorded(&returns(&mut world, run, Outcome::Stop { error }, Vec::new()));
+    assert_eq!(show(&mut world, run).status(), Status::Failed);
+    let again = world.ask(cancel(run, request, false));
+    assert!(matches!(again, Answer::Recorded { duplicate: true, .. }), "{again:?}");
+    let other = world.request();
+    refused(&world.ask(cancel(run, other, false)), "run_over");
+    check::check(&world);
+}
+
 /// A worker whose claim was taken away for a cancellation hears of it with its next heartbeat, by name, whether somebody
 /// undoes already or not; it was once told that another worker has its attempt, and that stood in the run's story as an
 /// anomaly. The fence holds all the same, also against whoever only knows the number.
