@@ -9,7 +9,8 @@ use abide_store::Store;
 
 use crate::commit::Turn;
 use crate::config::Config;
-use crate::driver::{Engine, OpenError, Shared};
+use crate::driver::Shared;
+use crate::engine::{Engine, OpenError};
 
 /// An engine that does nothing by itself.
 ///

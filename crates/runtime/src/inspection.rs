@@ -9,7 +9,8 @@ use abide_kernel::{Refusal, Row, Run, RunId, Seq, Shard, Str, Timestamp};
 use abide_store::{Counters, Depth, Fault, Filter, Listed, Membership, Page, Serving, Stats, Store};
 
 use crate::admission::Unanswered;
-use crate::driver::{Engine, Shared};
+use crate::driver::Shared;
+use crate::engine::Engine;
 use crate::telemetry::Meter;
 
 /// How late a deadline is that counts as overdue.

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::admission::Unanswered;
 use crate::commit::Releasing;
 use crate::core::Core;
-use crate::driver::{Engine, Shared};
+use crate::driver::Shared;
+use crate::engine::Engine;
 use crate::link::Letter;
 use crate::snapshot::{ChangedRun, Snapshot};
 

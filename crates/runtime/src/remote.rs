@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use crate::admission::Unanswered;
 use crate::core::Core;
 use crate::desk::{Handed, Offer, Reply};
-use crate::driver::{Engine, Shared};
+use crate::driver::Shared;
+use crate::engine::Engine;
 use crate::link::Letter;
 use crate::ring::Ring;
 

@@ -10,7 +10,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::core::Core;
 use crate::desk::Lately;
-use crate::driver::{Engine, Shared};
+use crate::driver::Shared;
+use crate::engine::Engine;
 use crate::link::Letter;
 
 /// How long the other nodes may take to answer.

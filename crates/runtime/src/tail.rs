@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::core::Core;
-use crate::driver::{Engine, Shared};
+use crate::driver::Shared;
+use crate::engine::Engine;
 use crate::link::Letter;
 
 /// What is kept of a namespace for those who come back.

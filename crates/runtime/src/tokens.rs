@@ -3,7 +3,8 @@
 
 use abide_store::{Fault, Kept, StoredToken};
 
-use crate::driver::{Engine, Shared};
+use crate::driver::Shared;
+use crate::engine::Engine;
 
 impl Engine {
     /// Keeps what a server wrote down, in place of what has the same kind and id.

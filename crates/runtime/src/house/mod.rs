@@ -16,7 +16,7 @@ pub use export::export;
 pub use file::{Contents, Head};
 pub use import::import;
 
-use crate::driver::OpenError;
+use crate::engine::OpenError;
 
 /// How long a node that moves a store is believed to live.
 const LEASE: Duration = Duration::from_secs(60);
