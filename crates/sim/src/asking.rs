@@ -69,7 +69,45 @@ pub(crate) enum Question {
     Forge { run: RunId, claim: u32 },
 }
 
+/// What a question does to a run, if it is not refused.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Deed {
+    /// A signal is there, by its key.
+    Signal(String),
+    /// The run is ended.
+    Cancel,
+    /// Somebody has decided.
+    Decide,
+    /// A doubt is resolved.
+    Resolve,
+    /// A dead letter is put back.
+    Requeue,
+    /// A dead letter is given up.
+    Discard,
+    /// The record is gone.
+    Purge,
+}
+
 impl Question {
+    /// What it does, if that can be told from the journal.
+    pub(crate) fn deed(&self) -> Option<(RunId, Deed)> {
+        match self {
+            Self::Signal { run, dedup, .. } => Some((*run, Deed::Signal(dedup.clone()))),
+            Self::Cancel { run, .. } => Some((*run, Deed::Cancel)),
+            Self::Decide { run, .. } => Some((*run, Deed::Decide)),
+            Self::Resolve { run, .. } => Some((*run, Deed::Resolve)),
+            Self::Letter { run, requeue: true } => Some((*run, Deed::Requeue)),
+            Self::Letter { run, requeue: false } => Some((*run, Deed::Discard)),
+            Self::Purge { run } => Some((*run, Deed::Purge)),
+            Self::Start { .. }
+            | Self::Update { .. }
+            | Self::Assign { .. }
+            | Self::Compact { .. }
+            | Self::Result { .. }
+            | Self::Forge { .. } => None,
+        }
+    }
+
     /// Its name.
     pub(crate) fn verb(&self) -> &'static str {
         match self {

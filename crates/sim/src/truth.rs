@@ -11,6 +11,7 @@ use abide_store::Store;
 use abide_store::memory::MemoryStore;
 use parking_lot::Mutex;
 
+use crate::asking::Deed;
 use crate::dice::Dice;
 use crate::panics;
 use crate::profile::Profile;
@@ -95,8 +96,8 @@ pub(crate) struct Truth {
     pub(crate) sometimes: BTreeMap<&'static str, u64>,
     /// Verbs that were accepted, and verbs that were refused.
     pub(crate) verbs: BTreeMap<(&'static str, bool), u64>,
-    /// Runs whose records somebody asked to be removed, and how often without being told no.
-    pub(crate) purges: BTreeMap<RunId, u64>,
+    /// How often something was asked of a run without being told no.
+    pub(crate) asks: BTreeMap<(RunId, Deed), u64>,
     /// What requests without a key have begun.
     pub(crate) begun: BTreeMap<RequestId, RunId>,
 }
@@ -163,6 +164,18 @@ impl Witness {
     /// Something rare was seen.
     pub(crate) fn saw(&self, what: &'static str) {
         *self.truth.lock().sometimes.entry(what).or_default() += 1;
+    }
+
+    /// Something is asked of a run.
+    pub(crate) fn asks(&self, deed: (RunId, Deed)) {
+        *self.truth.lock().asks.entry(deed).or_default() += 1;
+    }
+
+    /// Whoever asked for something was refused.
+    pub(crate) fn refused(&self, deed: &(RunId, Deed)) {
+        if let Some(asks) = self.truth.lock().asks.get_mut(deed) {
+            *asks -= 1;
+        }
     }
 
     /// Something was acknowledged.

@@ -11,7 +11,7 @@ use abide_kernel::transition::progress::Progressing;
 use abide_kernel::{Claimant, Outcome, TokenHash};
 use abide_runtime::{Claiming, Engine, Offer, Unanswered};
 
-use crate::asking::Waiting;
+use crate::asking::{Deed, Waiting};
 use crate::dice::Dice;
 use crate::nodes::LEASE_MS;
 use crate::parcels::{self, Attempt, Next, Posting};
@@ -216,7 +216,7 @@ impl Worker {
                     witness.saw("report_repeated");
                 }
                 let new = self.recorded.entry((said.run, said.claim)).or_insert(false);
-                let purged = witness.truth.lock().purges.contains_key(&said.run);
+                let purged = witness.truth.lock().asks.contains_key(&(said.run, Deed::Purge));
                 if !duplicate && std::mem::replace(new, true) && !purged {
                     self.wrong = Some(format!("claim {} of {} ended twice as something new", said.claim, said.run));
                 }

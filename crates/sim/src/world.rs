@@ -1,28 +1,29 @@
 //! The world of a seed: nodes over a store that outlives them, clients who ask, and faults. First everything
 //! goes wrong that can; then all is healed, and everything must come to its end.
 
+mod clients;
+mod faults;
 mod heal;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use abide::{RequestId, RunId, Timestamp};
+use abide::RunId;
 use abide_runtime::{Letter, Turned};
 use abide_store::memory::{MemoryStore, WriteFault};
 
 use crate::Violation;
-use crate::asking::{Asked, Pace, Question, Told};
+use crate::asking::{Asked, Question};
 use crate::checkers::{self, View};
 use crate::dice::Dice;
 use crate::disk::Slow;
 use crate::net::{Drawn, Net};
-use crate::nodes::{BEGINNING_MS, LEASE_MS, NODE_LEASE_MS, Node};
+use crate::nodes::{BEGINNING_MS, NODE_LEASE_MS, Node};
 use crate::panics;
 use crate::profile::Profile;
 use crate::story::Story;
-use crate::truth::{Acknowledged, Witness};
+use crate::truth::Witness;
 use crate::workers::{Around, Worker};
-use crate::workflows::AGAIN;
 
 /// Events between two looks at everything.
 const AUDIT_EVERY: u64 = 64;
@@ -220,119 +221,6 @@ impl World {
         Ok(())
     }
 
-    /// Something goes wrong, perhaps.
-    fn strike(&mut self, place: usize) {
-        self.strike_store();
-        let Profile { crash, jump, pause, partition, leave, nodes, .. } = self.profile;
-        if self.dice.chance(jump) {
-            self.jump(place);
-        }
-        if self.dice.chance(pause) {
-            self.witness.strike("pause");
-            let ms = LEASE_MS + self.dice.below(100_000) as i64;
-            if nodes == 1 {
-                self.pass(ms);
-            } else {
-                self.story.tell(self.now(), || format!("node {place} is paused for {ms} ms"));
-                self.nodes[place].paused_until = self.now() + ms;
-            }
-        }
-        if self.dice.chance(crash) {
-            self.crash(place);
-        }
-        if nodes > 1 && self.dice.chance(partition) {
-            let other = self.any_node();
-            if self.dice.chance(500) {
-                self.story.tell(self.now(), || format!("nothing gets from node {place} to node {other}"));
-                self.net.cut(place, other);
-            } else {
-                self.net.mend();
-            }
-        }
-        if nodes > 1 && self.dice.chance(leave) {
-            self.witness.strike("leave");
-            self.story.tell(self.now(), || format!("node {place} leaves"));
-            self.abandon_questions(place);
-            self.nodes[place].leave();
-        }
-    }
-
-    /// Something goes wrong with the store, perhaps.
-    fn strike_store(&mut self) {
-        let Profile { append, flush, read, ownership, .. } = self.profile;
-        let faults = self.store.faults();
-        if self.dice.chance(append) {
-            let fault = WriteFault::ALL[self.dice.below(WriteFault::ALL.len() as u64) as usize];
-            self.story.tell(self.now(), || format!("the next append: {fault:?}"));
-            faults.fail_append(fault);
-        }
-        if self.dice.chance(flush) {
-            let fault = *self.dice.pick(&WriteFault::ALL).unwrap_or(&WriteFault::Refused);
-            faults.fail_flush(fault);
-        }
-        if self.dice.chance(read) {
-            faults.fail_reads(1);
-        }
-        if self.dice.chance(ownership) {
-            let all = [WriteFault::Refused, WriteFault::UnknownWritten, WriteFault::UnknownLost];
-            let fault = *self.dice.pick(&all).unwrap_or(&WriteFault::Refused);
-            self.story.tell(self.now(), || format!("the next to take or release a shard, or to leave: {fault:?}"));
-            faults.fail_ownership(fault);
-        }
-    }
-
-    /// A clock jumps: the world's, if there is one node alone, or that of a node.
-    fn jump(&mut self, place: usize) {
-        self.witness.strike("clock_jump");
-        if self.profile.nodes == 1 {
-            let hours = self.dice.below(30) as i64 - 4;
-            self.story.tell(self.now(), || format!("the clock jumps by {hours} hours"));
-            self.pass(hours * 3_600_000);
-            return;
-        }
-        let ms = self.dice.below(4 * NODE_LEASE_MS as u64) as i64 - 2 * NODE_LEASE_MS;
-        self.story.tell(self.now(), || format!("the clock of node {place} jumps by {ms} ms"));
-        self.nodes[place].jump(ms);
-        self.pass(0);
-    }
-
-    /// A node dies. What it was asked is not answered.
-    fn crash(&mut self, place: usize) {
-        self.witness.strike("crash");
-        self.story.tell(self.now(), || format!("node {place} dies"));
-        self.abandon_questions(place);
-        self.bury(place);
-        // Others go by what the index rows say.
-        if self.profile.nodes == 1 && self.dice.chance(self.profile.lose_index) {
-            self.witness.strike("index_lost");
-            self.store.faults().lose_index();
-        }
-    }
-
-    /// A node is dead. What it was writing is lost or there, and where others have a store of their own to write to, it may
-    /// come there late.
-    fn bury(&mut self, place: usize) {
-        let Some(slow) = self.nodes[place].die(&self.net) else { return };
-        let fate = ["write_lost", "write_done", "write_late"];
-        let fate = fate[self.dice.below(if self.profile.nodes > 1 { 3 } else { 2 }) as usize];
-        self.story.tell(self.now(), || format!("node {place} dies while it writes ({:?}): {fate}", slow.stage()));
-        self.witness.strike(fate);
-        match fate {
-            "write_late" => self.late.push(slow),
-            fate => slow.end(fate == "write_done"),
-        }
-    }
-
-    /// What a process was writing when it died comes to the store.
-    fn write_late(&mut self) {
-        let index = self.dice.below(self.late.len() as u64) as usize;
-        let refused = self.store.faults().stale_writes();
-        self.late.swap_remove(index).end(true);
-        if self.store.faults().stale_writes() > refused {
-            self.witness.saw("late_write_refused");
-        }
-    }
-
     fn abandon_questions(&mut self, place: usize) {
         let (gone, kept) = std::mem::take(&mut self.asked).into_iter().partition(|(asked, _)| *asked == place);
         self.asked = kept;
@@ -440,139 +328,6 @@ impl World {
             self.wrong = Some(wrong);
         }
         moved
-    }
-
-    fn ask_something(&mut self) {
-        let question = match self.unanswered.pop() {
-            Some(question) if self.dice.chance(700) => question,
-            _ => self.question(),
-        };
-        let twice = self.dice.chance(self.profile.twice);
-        self.ask(question.clone());
-        if twice {
-            self.witness.strike("request_twice");
-            self.ask(question);
-        }
-    }
-
-    fn ask(&mut self, question: Question) {
-        self.questions += 1;
-        self.witness.truth.lock().questions = self.questions;
-        self.story.tell(self.now(), || format!("ask {question:?}"));
-        let place = self.any_node();
-        match &self.nodes[place].life {
-            Some(life) => {
-                if let Question::Purge { run } = &question {
-                    // It may be gone before anybody is told.
-                    *self.witness.truth.lock().purges.entry(*run).or_default() += 1;
-                }
-                let engine = life.crank.engine().clone();
-                self.asked.push((place, Asked::new(question, life.client.clone(), engine)));
-            }
-            None => self.unanswered.push(question),
-        }
-    }
-
-    fn question(&mut self) -> Question {
-        let number = self.questions;
-        let Some(run) = self.dice.pick(&self.runs).copied() else { return self.start() };
-        match self.dice.weighted(&[30, 22, 4, 8, 10, 8, 6, 4, 4, 10, 4, 4]) {
-            0 => self.start(),
-            1 => {
-                let name = if self.dice.chance(500) { "paid" } else { "go" };
-                Question::Signal { run, name, dedup: format!("signal-{number}"), asked: number }
-            }
-            2 => Question::Cancel { run, all: self.dice.chance(300) },
-            3 => Question::Update { run, dedup: format!("update-{number}"), input: number },
-            4 => Question::Decide { run, approve: self.dice.chance(800) },
-            5 => Question::Resolve { run, again: self.dice.chance(400) },
-            6 => Question::Letter { run, requeue: self.dice.chance(700) },
-            7 => Question::Purge { run },
-            8 => Question::Compact { run },
-            9 => Question::Forge { run, claim: 1 + self.dice.below(4) as u32 },
-            10 => Question::Assign { run, take: self.dice.chance(600) },
-            _ => Question::Result { run },
-        }
-    }
-
-    fn start(&mut self) -> Question {
-        let workflow = ["trip", "order", "parcel"][self.dice.weighted(&[55, 30, 15])];
-        let key = self.dice.chance(400).then(|| format!("key-{}", self.dice.below(5)));
-        // The same key with another input is refused, whether or not the run is to be reused.
-        let input = if key.is_some() { self.dice.below(2) } else { self.dice.below(2 * AGAIN) };
-        let tenant = if self.dice.chance(300) { "acme" } else { "default" };
-        let (reuse, few) = (self.dice.chance(500), self.dice.chance(300));
-        let drawn = u128::from(self.dice.number()) << 64 | u128::from(self.dice.number());
-        let request = RequestId::new(Timestamp(self.now()), drawn);
-        let pace = [Pace::Any, Pace::Later, Pace::Soon][self.dice.weighted(&[75, 15, 10])];
-        Question::Start { request, workflow, input, key, reuse, tenant, few, pace }
-    }
-
-    /// Whoever was answered hears it, unless the answer is lost.
-    fn hear(&mut self) {
-        let mut index = 0;
-        while index < self.asked.len() {
-            let Some(told) = self.asked[index].1.poll(&self.witness) else {
-                index += 1;
-                continue;
-            };
-            let (_, asked) = self.asked.remove(index);
-            self.take_back(&asked.question, &told);
-            if self.dice.chance(self.profile.lost_answer) && !self.witness.truth.lock().healed {
-                self.witness.strike("answer_lost");
-                self.unanswered.push(asked.question);
-                continue;
-            }
-            self.story.tell(self.now(), || format!("{}: {told:?}", asked.question.verb()));
-            self.see(&asked.question, &told);
-            match told {
-                Told::So(what) => self.learn(what),
-                Told::Done | Told::No(_) => {}
-                Told::Wrong(what) => self.wrong = Some(what),
-                Told::Nothing => self.unanswered.push(asked.question),
-            }
-        }
-    }
-
-    /// What was refused is not done, whether or not whoever asked hears of it.
-    fn take_back(&self, question: &Question, told: &Told) {
-        if let (Question::Purge { run }, Told::No(_)) = (question, told)
-            && let Some(asks) = self.witness.truth.lock().purges.get_mut(run)
-        {
-            *asks -= 1;
-        }
-    }
-
-    /// Rare things that clients meet.
-    fn see(&self, question: &Question, told: &Told) {
-        match (question, told) {
-            (Question::Start { reuse: true, .. }, Told::So(Acknowledged::Started { run, .. }))
-                if self.runs.contains(run) =>
-            {
-                self.witness.saw("start_reused");
-            }
-            (Question::Start { .. }, Told::No(why)) if why.contains("taken") => self.witness.saw("key_taken"),
-            (Question::Resolve { .. }, Told::So(_)) => self.witness.saw("doubt_resolved"),
-            (Question::Forge { .. }, Told::No(_)) => self.witness.saw("forged_completion_refused"),
-            (Question::Signal { .. }, Told::No(_)) => self.witness.saw("signal_after_the_end"),
-            (Question::Update { .. }, Told::So(_)) => self.witness.saw("update_answered"),
-            _ => {}
-        }
-    }
-
-    fn learn(&mut self, what: Acknowledged) {
-        if let Acknowledged::Started { run, key: None, request, .. } = &what {
-            let begun = *self.witness.truth.lock().begun.entry(*request).or_insert(*run);
-            if begun != *run {
-                self.wrong = Some(format!("{request:?} began {begun}, and then {run}"));
-            }
-        }
-        match &what {
-            Acknowledged::Started { run, .. } if !self.runs.contains(run) => self.runs.push(*run),
-            Acknowledged::Purged { run } => self.runs.retain(|known| known != run),
-            _ => {}
-        }
-        self.witness.acknowledge(what);
     }
 
     fn audit(&mut self) -> Result<(), Violation> {

@@ -14,6 +14,7 @@ pub(crate) mod liveness;
 pub(crate) mod order;
 pub(crate) mod ownership;
 pub(crate) mod projection;
+pub(crate) mod refused;
 pub(crate) mod timers;
 pub(crate) mod uniqueness;
 pub(crate) mod wakes;
@@ -260,6 +261,7 @@ pub(crate) fn check(view: &View, witness: &Witness) -> Result<(), Violation> {
     ownership::check(view)?;
     view.places.check()?;
     acknowledged::check(view, &truth)?;
+    refused::check(view, &truth)?;
     calls::check(view, &truth)?;
     claims::check(view)?;
     effects::check(view, &truth)?;
