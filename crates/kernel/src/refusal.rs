@@ -227,7 +227,7 @@ pub enum Refusal {
         /// What was found, with the position in the journal.
         found: String,
     },
-    /// The outcome is not known: the shard was reloaded. Retry with the same request id.
+    /// The outcome is not known: the shard was reloaded. Retry with the same request id; where there is none, look first.
     Unknown,
     /// The engine stops or has stopped, and takes no more commands.
     Closed {

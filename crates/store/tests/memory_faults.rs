@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use std::sync::Arc;
+
 use abide_kernel::shard::Batch;
 use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId, Timestamp};
-use abide_store::memory::{MemoryStore, WriteFault};
+use abide_store::memory::{Attendant, MemoryStore, Stage, Word, WriteFault};
 use abide_store::{FaultKind, Store, Verdict};
 
 fn batch(epoch: ShardEpoch, seq: u64) -> Batch {
@@ -105,4 +107,53 @@ fn a_second_handle_takes_the_shard_over() {
     assert_eq!(first.append(&[batch(old, 1)]).unwrap(), [Verdict::Stale]);
     assert_eq!(second.append(&[batch(new, 1)]).unwrap(), [Verdict::Durable]);
     assert_eq!(first.append(&[batch(new, 1)]).unwrap(), [Verdict::Stale]);
+}
+
+/// Dies when a write has come so far.
+#[derive(Debug)]
+struct DiesAt(Stage);
+
+impl Attendant for DiesAt {
+    fn attend(&self, stage: Stage) -> Word {
+        if stage == self.0 { Word::Die } else { Word::GoOn }
+    }
+}
+
+/// A process that dies while it writes leaves all of it or nothing, knows neither, and writes nothing more; others go on.
+#[test]
+fn a_process_dies_before_its_write_or_after_it() {
+    for (stage, written) in [(Stage::Begun, 0), (Stage::Written, 1)] {
+        let mut store = MemoryStore::new(1);
+        let mut dying = store.attended(Arc::new(DiesAt(stage)));
+        let epoch = dying.open_shard(ShardId(0), "a").unwrap().epoch;
+        assert_eq!(dying.append(&[batch(epoch, 1)]).unwrap_err().kind, FaultKind::Fatal);
+        assert_eq!(head(&store), written, "{stage:?}");
+        assert_eq!(dying.append(&[batch(epoch, written + 1)]).unwrap_err().kind, FaultKind::Fatal);
+        assert_eq!(head(&store), written, "{stage:?}");
+        let epoch = store.open_shard(ShardId(0), "b").unwrap().epoch;
+        assert_eq!(store.append(&[batch(epoch, written + 1)]).unwrap(), [Verdict::Durable]);
+    }
+}
+
+/// Takes the shard over while somebody else's write is on its way.
+#[derive(Debug)]
+struct Overtakes(MemoryStore);
+
+impl Attendant for Overtakes {
+    fn attend(&self, stage: Stage) -> Word {
+        if stage == Stage::Begun {
+            self.0.clone().open_shard(ShardId(0), "b").unwrap();
+        }
+        Word::GoOn
+    }
+}
+
+/// The ground of G6: a write that arrives after another process took the shard is stale, however early it set out.
+#[test]
+fn a_write_that_arrives_late_is_stale() {
+    let store = MemoryStore::new(1);
+    let mut late = store.attended(Arc::new(Overtakes(store.clone())));
+    let epoch = late.open_shard(ShardId(0), "a").unwrap().epoch;
+    assert_eq!(late.append(&[batch(epoch, 1)]).unwrap(), [Verdict::Stale]);
+    assert_eq!(head(&store), 0);
 }
