@@ -80,11 +80,13 @@ class Client:
         query: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         timeout: float | None = None,
+        once: bool = False,
     ) -> Any:
         """Sends a request, and sends it again while the server cannot be reached or is busy.
 
         A path that begins with a slash and `v1` is the server's; any other is inside of the namespace. What changes
-        something carries a key of its own, so that it is done once however often it is sent.
+        something carries a key of its own, so that it is done once however often it is sent; what the server does not
+        recognise the second time (`once`) is sent once, and whoever asked hears that nobody knows what came of it.
 
         Raises:
             Problem: the server said no.
@@ -94,7 +96,7 @@ class Client:
         data = None if body is None else jsons.encode("the request", body)
         given = {name: value for name, value in (query or {}).items() if value is not None}
         path = (path if path.startswith("/v1") else self._within + path) + _query(given)
-        headers = {} if method == "GET" else {"Idempotency-Key": idempotency_key or uuid7()}
+        headers = {} if method == "GET" or once else {"Idempotency-Key": idempotency_key or uuid7()}
         until, tries = time.monotonic() + self._retry_for, 0
         while True:
             failed: Exception
@@ -106,12 +108,14 @@ class Client:
                 if answer.status < 300:
                     return answer.json()
                 failed = problem_of(answer.status, answer.body, answer.headers)
-                if answer.status not in RETRIED:
+                if once or answer.status not in RETRIED:
                     raise failed
                 pause = max(pause, _seconds(answer.headers.get("retry-after")))
             except Untrusted:
                 raise
             except ConnectionFailed as error:
+                if once:
+                    raise
                 failed = error
             tries += 1
             if time.monotonic() + pause > until:
@@ -275,8 +279,8 @@ class Client:
             at = page.get("next")
 
     async def purge(self, run: str) -> None:
-        """Removes the record of a run that has ended, for good."""
-        await self.request("POST", f"/runs/{part(run)}/purge")
+        """Removes the record of a run that has ended, for good. It is sent once: see `request`."""
+        await self.request("POST", f"/runs/{part(run)}/purge", once=True)
 
     # Following.
 
@@ -396,12 +400,12 @@ class Client:
                 yield {**run, "attempts": [found for found in page["attempts"] if found["run"] == run["run"]]}
 
     async def requeue(self, run: str) -> None:
-        """Puts an attempt that was set aside back in line."""
-        await self.request("POST", f"/dead-letters/{part(run)}/requeue")
+        """Puts an attempt that was set aside back in line. It is sent once: see `request`."""
+        await self.request("POST", f"/dead-letters/{part(run)}/requeue", once=True)
 
     async def discard(self, run: str) -> None:
-        """Gives up a run whose attempt was set aside."""
-        await self.request("POST", f"/dead-letters/{part(run)}/discard")
+        """Gives up a run whose attempt was set aside. It is sent once: see `request`."""
+        await self.request("POST", f"/dead-letters/{part(run)}/discard", once=True)
 
     async def queues(self) -> List[dict[str, Any]]:
         """How much waits in the queues, and what holds for them: `queue`, `depth`, `running`, `paused`, `limits`, …"""

@@ -151,6 +151,27 @@ class Http(unittest.TestCase):
 
         go(test())
 
+    def test_what_is_not_recognised_the_second_time_is_sent_once(self) -> None:
+        # It was sent again, found what it had done itself, and whoever asked was told that there is no such run.
+        asks = [
+            lambda client: client.purge(RUN),
+            lambda client: client.requeue(RUN),
+            lambda client: client.discard(RUN),
+        ]
+
+        async def test() -> None:
+            for ask in asks:
+                for lost, error in ((problem(503, "unknown"), abide.Problem), (Said(how="hang_up"), abide.ConnectionFailed)):
+                    async with Fake(Script(lost, problem(404, "not_found"))) as fake:
+                        async with abide.Client(fake.url) as client:
+                            with self.assertRaises(error) as told:
+                                await ask(client)
+                        self.assertEqual(getattr(told.exception, "code", "unknown"), "unknown")
+                        self.assertEqual(len(fake.asked), 1)
+                        self.assertNotIn("idempotency-key", fake.asked[0].headers)
+
+        go(test())
+
     def test_what_a_proxy_answers_for_a_server_it_did_not_reach_is_asked_again(self) -> None:
         async def test() -> None:
             async with Fake(Script(*[Said("no", status) for status in (408, 502, 504)], Said({"run": RUN}))) as fake:

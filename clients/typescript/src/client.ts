@@ -144,7 +144,8 @@ export class Client {
   /**
    * Sends a request, and sends it again while the server cannot be reached or is busy. A path that begins with `/v1` is the
    * server's; any other is inside of the namespace. What changes something carries a key of its own, so that it is done
-   * once however often it is sent.
+   * once however often it is sent; what the server does not recognise the second time (`once`) is sent once, and whoever asked
+   * hears that nobody knows what came of it.
    *
    * @throws {Problem} the server said no.
    * @throws {ConnectionFailed} there was no answer for too long; `Untrusted`, at once, where no retry cures it.
@@ -154,7 +155,7 @@ export class Client {
     method: string,
     path: string,
     body?: unknown,
-    options: { query?: Record<string, Asked>; idempotencyKey?: string; timeoutMs?: number } = {},
+    options: { query?: Record<string, Asked>; idempotencyKey?: string; timeoutMs?: number; once?: boolean } = {},
   ): Promise<T> {
     const text = body === undefined ? undefined : encode("the request", body);
     const given = Object.entries(options.query ?? {}).flatMap(([name, value]) =>
@@ -164,7 +165,9 @@ export class Client {
     );
     const query = given.length === 0 ? "" : `?${new URLSearchParams(given).toString()}`;
     const whole = (path.startsWith("/v1") ? path : this.within + path) + query;
-    const headers: Record<string, string> = method === "GET" ? {} : { "Idempotency-Key": options.idempotencyKey ?? uuid7() };
+    const once = options.once ?? false;
+    const keyed = method !== "GET" && !once;
+    const headers: Record<string, string> = keyed ? { "Idempotency-Key": options.idempotencyKey ?? uuid7() } : {};
     const until = performance.now() + this.retryForMs;
     for (let tries = 0; ; tries += 1) {
       let failed: Error;
@@ -173,10 +176,10 @@ export class Client {
         const answer = await this.http.request(method, whole, text, { headers, timeoutMs: options.timeoutMs ?? this.timeoutMs });
         if (answer.status < 300) return answer.json() as T;
         failed = problemOf(answer);
-        if (!RETRIED.has(answer.status)) throw failed;
+        if (once || !RETRIED.has(answer.status)) throw failed;
         wait = Math.max(wait, retryAfterMs(answer));
       } catch (error) {
-        if (!(error instanceof ConnectionFailed) || error instanceof Untrusted) throw error;
+        if (once || !(error instanceof ConnectionFailed) || error instanceof Untrusted) throw error;
         failed = error;
       }
       if (performance.now() + wait > until) throw failed;
@@ -337,9 +340,9 @@ export class Client {
     }
   }
 
-  /** Removes the record of a run that has ended, for good. */
+  /** Removes the record of a run that has ended, for good. It is sent once: see `request`. */
   async purge(run: string): Promise<void> {
-    await this.request("POST", `${runPath(run)}/purge`);
+    await this.request("POST", `${runPath(run)}/purge`, undefined, { once: true });
   }
 
   // Following.
@@ -465,14 +468,14 @@ export class Client {
     }
   }
 
-  /** Puts an attempt that was set aside back in line. */
+  /** Puts an attempt that was set aside back in line. It is sent once: see `request`. */
   async requeue(run: string): Promise<void> {
-    await this.request("POST", `/dead-letters/${part(run)}/requeue`);
+    await this.request("POST", `/dead-letters/${part(run)}/requeue`, undefined, { once: true });
   }
 
-  /** Gives up a run whose attempt was set aside. */
+  /** Gives up a run whose attempt was set aside. It is sent once: see `request`. */
   async discard(run: string): Promise<void> {
-    await this.request("POST", `/dead-letters/${part(run)}/discard`);
+    await this.request("POST", `/dead-letters/${part(run)}/discard`, undefined, { once: true });
   }
 
   /** How much waits in the queues, and what holds for them. */

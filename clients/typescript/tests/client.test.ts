@@ -94,6 +94,23 @@ describe("requests", () => {
     assert.deepEqual(fake.asked[0]?.body, { workflow: "order", input: { n: 1 }, key: "k", on_conflict: "reuse" });
   });
 
+  test("what is not recognised the second time is sent once", async (t) => {
+    // It was sent again, found what it had done itself, and whoever asked was told that there is no such run.
+    const asks = [
+      (client: Client) => client.purge(RUN),
+      (client: Client) => client.requeue(RUN),
+      (client: Client) => client.discard(RUN),
+    ];
+    for (const ask of asks) {
+      for (const lost of [problem(503, "unknown"), { how: "hang_up" } as Said]) {
+        const [client, fake] = await asking(t, inOrder(lost, problem(404, "not_found")));
+        await assert.rejects(ask(client), (error: Error) => !(error instanceof Problem) || error.code === "unknown");
+        assert.equal(fake.asked.length, 1);
+        assert.equal(fake.asked[0]?.headers["idempotency-key"], undefined);
+      }
+    }
+  });
+
   test("what a proxy answers for a server it did not reach is asked again", async (t) => {
     const proxied: Said[] = [408, 502, 504].map((status) => ({ body: "no", status }));
     const [client, fake] = await asking(t, inOrder(...proxied, { body: BODY }));
