@@ -9,10 +9,11 @@ use rusqlite::Connection;
 
 use super::fault::fault;
 use super::shard::{ShardRow, end_of_log};
-use super::{kept, letter, read, schema, setting, token};
+use super::{kept, letter, read, schema, setting, token, transact};
 use crate::{Fault, FaultKind};
 
-/// What is wrong with the file below its rows, with its tables, with shards, settings, and messages that wait in it.
+/// What is wrong with the file below its rows, with its tables, with shards, settings, outcomes of transactions, and messages that
+/// wait in it.
 pub(super) fn integrity(connection: &Connection, map: ShardMap) -> Result<Vec<String>, Fault> {
     let mut found = Vec::new();
     add(&mut found, said(connection).map(|said| said.into_iter().filter(|line| line != "ok").collect()))?;
@@ -20,6 +21,7 @@ pub(super) fn integrity(connection: &Connection, map: ShardMap) -> Result<Vec<St
     add(&mut found, setting::read(connection, setting::LETTERS).map(|_| Vec::new()))?;
     add(&mut found, token::read_all(connection).map(|_| Vec::new()))?;
     add(&mut found, kept::check(connection).map(|()| Vec::new()))?;
+    add(&mut found, transact::check(connection).map(|()| Vec::new()))?;
     let rows = connection.query_row("SELECT count(*) FROM shard", [], |row| row.get::<_, i64>(0));
     let expected = i64::from(map.count());
     let counted = rows.map_err(|error| fault("counting the shards", error)).map(|rows| match rows == expected {

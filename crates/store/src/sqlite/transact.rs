@@ -136,15 +136,32 @@ pub(super) fn outcomes(connection: &Connection, after: Option<&Outcome>, most: i
     let mut rows = statement.query(params![run.0.to_be_bytes().as_slice(), key, most]).map_err(doing)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(doing)? {
-        let read = || {
-            let run = RunId(u128::from_be_bytes(row.get(0)?));
-            let outcome = Outcome { run, key: row.get(1)?, at: Timestamp(row.get(2)?), outcome: row.get(3)? };
-            Ok((outcome, row.get(4)?))
-        };
-        let (outcome, checksum): (Outcome, i64) = read().map_err(doing)?;
-        found.push(outcome.checked(checksum)?);
+        found.push(read(row)?);
     }
     Ok(found)
+}
+
+/// Looks all of them over.
+pub(super) fn check(connection: &Connection) -> Result<(), Fault> {
+    let doing = |error| fault("reading outcomes of transactions", error);
+    let sql = "SELECT run, key, at, outcome, checksum FROM transaction_outcome";
+    let mut statement = connection.prepare(sql).map_err(doing)?;
+    let mut rows = statement.query([]).map_err(doing)?;
+    while let Some(row) = rows.next().map_err(doing)? {
+        read(row)?;
+    }
+    Ok(())
+}
+
+fn read(row: &rusqlite::Row<'_>) -> Result<Outcome, Fault> {
+    let read = || {
+        let run = RunId(u128::from_be_bytes(row.get(0)?));
+        let outcome = Outcome { run, key: row.get(1)?, at: Timestamp(row.get(2)?), outcome: row.get(3)? };
+        Ok((outcome, row.get(4)?))
+    };
+    let (outcome, checksum): (Outcome, i64) =
+        read().map_err(|error| fault("reading the outcome of a transaction", error))?;
+    outcome.checked(checksum)
 }
 
 /// What the users' SQL may do: everything in tables of its own, and look at ours. What would end the transaction, or change
