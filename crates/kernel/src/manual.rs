@@ -38,9 +38,10 @@ impl FromStr for BoundaryId {
     fn from_str(text: &str) -> Result<Self, BadId> {
         let bad = || BadId { expected: "manual_<32 hex digits>.<number>", found: text.chars().take(80).collect() };
         let (run, op) = text.strip_prefix(Self::PREFIX).and_then(|rest| rest.split_once('.')).ok_or_else(bad)?;
-        let exact = run.len() == 32 && run.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let run = u128::from_str_radix(run, 16).ok().filter(|_| exact).ok_or_else(bad)?;
-        Ok(Self { run: RunId(run), op: op.parse().map_err(|_| bad())? })
+        let run = u128::from_str_radix(run, 16).map_err(|_| bad())?;
+        let id = Self { run: RunId(run), op: op.parse().map_err(|_| bad())? };
+        // One spelling only: no sign, no capitals and no zeros before.
+        if id.to_string() == text { Ok(id) } else { Err(bad()) }
     }
 }
 

@@ -3,8 +3,10 @@
 //! say: a journal in a file has no checksum.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 use crate::support::act::payload;
@@ -12,8 +14,10 @@ use crate::support::random::config;
 use crate::support::script::Script;
 use abide_kernel::envelope::{DeadEnvelope, Envelope, Message};
 use abide_kernel::limits::PAYLOAD_BYTES_MAX;
+use abide_kernel::thread::Thread;
 use abide_kernel::{
-    Facts, LetterId, Outcome, Payload, RequestId, Rev, Row, Run, RunId, Seq, ShardId, StartSpec, Status, Timestamp,
+    BoundaryId, ClaimId, Fact, Facts, LetterId, Outcome, Payload, RequestId, Rev, Row, Run, RunId, Seq, ShardId,
+    StartSpec, Status, Timestamp, TraceContext,
 };
 use proptest::prelude::*;
 use serde::Serialize;
@@ -24,13 +28,15 @@ struct Written {
     facts: Vec<String>,
     runs: Vec<String>,
     envelopes: Vec<String>,
+    /// What is read by itself too: messages, dead letters, outcomes and what runs were started with.
+    parts: Vec<String>,
 }
 
 /// What all transcripts write.
 fn written() -> &'static Written {
     static WRITTEN: OnceLock<Written> = OnceLock::new();
     WRITTEN.get_or_init(|| {
-        let mut written = Written { facts: Vec::new(), runs: Vec::new(), envelopes: Vec::new() };
+        let mut written = Written { facts: Vec::new(), runs: Vec::new(), envelopes: Vec::new(), parts: Vec::new() };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel/transcripts");
         let mut files: Vec<PathBuf> =
             fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path()).collect();
@@ -48,6 +54,17 @@ fn written() -> &'static Written {
             written.facts.extend(rows().map(|row| json(&row.facts)));
             written.runs.extend(ids.iter().filter_map(|id| world.folded(*id)).map(|run| json(&run)));
             written.envelopes.extend(world.disks.iter().flat_map(|disk| &disk.outbox).map(json));
+            for envelope in world.disks.iter().flat_map(|disk| &disk.outbox) {
+                let dead = DeadEnvelope { reason: "damaged".into(), envelope: envelope.clone() };
+                written.parts.extend([json(&envelope.message), json(&dead)]);
+            }
+            for fact in rows().flat_map(|row| &row.facts) {
+                match fact {
+                    Fact::Started(started) => written.parts.push(json(&started.spec)),
+                    Fact::Completed(completed) => written.parts.push(json(&completed.outcome)),
+                    _ => {}
+                }
+            }
         }
         written
     })
@@ -115,15 +132,21 @@ fn decode<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     Some(value)
 }
 
-fn decode_all(bytes: &[u8]) {
-    decode::<Facts>(bytes);
-    decode::<Run>(bytes);
-    decode::<Envelope>(bytes);
-    decode::<DeadEnvelope>(bytes);
-    decode::<Message>(bytes);
-    decode::<Outcome>(bytes);
-    decode::<StartSpec>(bytes);
+/// As how many things, beside a payload, it can be read.
+fn decode_all(bytes: &[u8]) -> usize {
     decode::<Payload>(bytes);
+    [
+        decode::<Facts>(bytes).is_some(),
+        decode::<Run>(bytes).is_some(),
+        decode::<Envelope>(bytes).is_some(),
+        decode::<DeadEnvelope>(bytes).is_some(),
+        decode::<Message>(bytes).is_some(),
+        decode::<Outcome>(bytes).is_some(),
+        decode::<StartSpec>(bytes).is_some(),
+    ]
+    .into_iter()
+    .filter(|read| *read)
+    .count()
 }
 
 /// Folds facts into every run there is, and as the beginning of one.
@@ -148,8 +171,9 @@ fn look(run: &Run) {
 
 #[test]
 fn everything_written_is_read_as_it_was() {
-    let Written { facts, runs, envelopes } = written();
-    assert!(facts.len() > 200 && runs.len() > 40 && envelopes.len() > 10, "{}", envelopes.len());
+    let Written { facts, runs, envelopes, parts } = written();
+    assert!(facts.len() > 200 && runs.len() > 40 && envelopes.len() > 10 && parts.len() > 100, "{}", parts.len());
+    assert!(parts.iter().all(|text| decode_all(text.as_bytes()) > 0), "each is something");
     facts.iter().for_each(|text| fold(&decode(text.as_bytes()).expect("facts")));
     runs.iter().for_each(|text| look(&decode(text.as_bytes()).expect("a run")));
     envelopes.iter().for_each(|text| drop(decode::<Envelope>(text.as_bytes()).expect("an envelope")));
@@ -210,6 +234,15 @@ proptest! {
     }
 
     #[test]
+    fn changed_parts_decode_or_are_refused(
+        which in any::<usize>(),
+        changes in proptest::collection::vec(change(), 1..4),
+    ) {
+        let texts = &written().parts;
+        decode_all(&changed(&texts[which % texts.len()], &changes));
+    }
+
+    #[test]
     fn arbitrary_bytes_are_refused_or_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         decode_all(&bytes);
     }
@@ -217,19 +250,49 @@ proptest! {
     /// An id has one spelling.
     #[test]
     fn arbitrary_texts_are_no_ids_or_have_one_spelling(
-        text in prop_oneof![".{0,60}", "(run|req|letter)_[0-9a-fA-F+]{0,34}", "[a-z_]{0,20}"],
+        text in prop_oneof![
+            ".{0,60}",
+            "(run|req|letter)_[0-9a-fA-F+]{0,34}",
+            "(run|req)_[0-9a-f]{31}[0-9a-fA-F+]",
+            "letter_[+0-9]{1,21}",
+            "claim_[0-9a-f]{31}[0-9a-fA-F]_[+0-9]{1,11}",
+            "manual_[0-9a-f]{31}[0-9a-fA-F][.][+0-9]{1,11}",
+            "(run|dispatch|run_index):(run_[0-9a-f]{32}|[a-z:é]{0,9})",
+            "[a-z_]{0,20}",
+        ],
     ) {
-        if let Ok(id) = text.parse::<RunId>() {
-            prop_assert_eq!(id.to_string(), text.clone());
-        }
-        if let Ok(id) = text.parse::<RequestId>() {
-            prop_assert_eq!(id.to_string(), text.clone());
-        }
-        if let Ok(id) = text.parse::<LetterId>() {
-            prop_assert_eq!(id.to_string(), text.clone());
-        }
+        one_spelling::<RunId>(&text)?;
+        one_spelling::<RequestId>(&text)?;
+        one_spelling::<LetterId>(&text)?;
+        one_spelling::<ClaimId>(&text)?;
+        one_spelling::<BoundaryId>(&text)?;
+        one_spelling::<Thread>(&text)?;
         if let Ok(status) = text.parse::<Status>() {
             prop_assert_eq!(status.name(), text);
         }
     }
+
+    /// A later version of the header may say more, and its other flags are not ours: what is read is written in our version.
+    #[test]
+    fn a_place_in_a_trace_is_read_as_it_is_written(
+        text in prop_oneof![
+            ".{0,60}",
+            "(00|01|ff|fé)-[0-9a-f]{31}[0-9a-fA+]-[0-9a-f]{16}-[0-9a-f]{2}(-more)?",
+            "00-0{32}-[0-9a-f]{16}-0[01]",
+            "00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]",
+        ],
+    ) {
+        if let Ok(place) = text.parse::<TraceContext>() {
+            let written = place.to_string();
+            prop_assert_eq!(written.parse::<TraceContext>(), Ok(place));
+            prop_assert_eq!(&written[2..53], &text[2..53], "the trace and the span");
+        }
+    }
+}
+
+fn one_spelling<T: FromStr + Display>(text: &str) -> Result<(), TestCaseError> {
+    if let Ok(id) = text.parse::<T>() {
+        prop_assert_eq!(id.to_string(), text);
+    }
+    Ok(())
 }
