@@ -66,7 +66,6 @@ pub(super) fn finish(run: &Run, transition: &mut Transition) {
     };
     let (request, error) = (Some(asked.request), Some(asked.reason.clone()));
     super::end(run, Ended { status: Status::Cancelled, result: None, error, request }, transition);
-    tell_children(run, asked.request, asked.cascade, &asked.reason, transition);
 }
 
 /// The claims that are held now end with the same row.
@@ -77,6 +76,13 @@ pub(super) fn apply_cancelling(run: &mut Run, cancelling: &Cancelling) {
         _ => None,
     });
     run.taken = held.collect();
+}
+
+/// A run that was to be cancelled with its children ends, however that is: they are told.
+pub(super) fn follow(run: &Run, transition: &mut Transition) {
+    if let Some(asked) = &run.cancelling {
+        tell_children(run, asked.request, asked.cascade, &asked.reason, transition);
+    }
 }
 
 fn tell_children(run: &Run, request: RequestId, cascade: bool, reason: &Arc<ErrorInfo>, transition: &mut Transition) {

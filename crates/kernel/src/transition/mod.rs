@@ -144,6 +144,7 @@ pub(crate) fn end(run: &Run, ended: Ended, transition: &mut Transition) {
         });
     }
     transition.facts.push(Fact::Ended(alloc::boxed::Box::new(ended)));
+    cancel::follow(run, transition);
 }
 
 /// The cursor that holds claim `number`, if its fence is the current one and its lease has not ended. One that was taken

@@ -116,6 +116,29 @@ fn a_cancellation_is_known_after_the_run_ended_otherwise() {
     check::check(&world);
 }
 
+/// D12: a run that was cancelled with its children, and could not undo what it did, ended as failed, and its children went on:
+/// they were told only by a run that ended as cancelled. They are told whatever way it ends.
+#[test]
+fn children_of_a_cancelled_run_end_however_it_ends() {
+    let (done, stuck) = (payload("1"), ErrorInfo::terminal("stuck", "it cannot be undone"));
+    for outcome in [Outcome::Cancelled, Outcome::Stop { error: stuck }, Outcome::Done { result: done }] {
+        let mut world = world();
+        let run = armed(&mut world);
+        let child = intend(2, "child", Wanted::Child(Box::new(flow())));
+        recorded(&returns(&mut world, run, Outcome::Suspend { seen: 0 }, vec![child]));
+        let child = show(&mut world, run).children[0].id;
+        let request = world.request();
+        recorded(&world.ask(cancel(run, request, true)));
+        assert_eq!(show(&mut world, child).end, None, "its parent undoes first");
+        while world.dispatches.get(&run).is_none_or(|given| given.claim.number < 2) {
+            assert!(world.claim("w1", 1) > 0);
+        }
+        recorded(&returns(&mut world, run, outcome.clone(), Vec::new()));
+        assert_eq!(show(&mut world, child).status(), Status::Cancelled, "{outcome:?}");
+        check::check(&world);
+    }
+}
+
 /// A worker whose claim was taken away for a cancellation hears of it with its next heartbeat, by name, whether somebody
 /// undoes already or not; it was once told that another worker has its attempt, and that stood in the run's story as an
 /// anomaly. The fence holds all the same, also against whoever only knows the number.
