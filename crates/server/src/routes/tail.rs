@@ -272,9 +272,9 @@ fn written(cursor: Cursor) -> String {
 
 fn parse(text: &str) -> Option<Cursor> {
     let (ring, after) = text.split_once('-')?;
-    let sound = ring.len() == 16 && !after.is_empty() && after.bytes().all(|byte| byte.is_ascii_digit());
-    let ring = u64::from_str_radix(ring, 16).ok().filter(|_| sound)?;
-    Some(Cursor { ring, after: after.parse().ok()? })
+    let cursor = Cursor { ring: u64::from_str_radix(ring, 16).ok()?, after: after.parse().ok()? };
+    // One that is spelled otherwise was not given out by a server.
+    (written(cursor) == text).then_some(cursor)
 }
 
 /// The answer: whatever there is to tell, for as long as there is something. What fails ends the stream, and the reader
@@ -313,6 +313,9 @@ mod tests {
             "00000000000000ab-+1",
             "ab-1",
             "00000000000000ag-1",
+            "+0000000000000ab-1",
+            "00000000000000AB-1",
+            "00000000000000ab-01",
         ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
