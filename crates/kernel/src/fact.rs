@@ -44,6 +44,19 @@ pub struct Row {
     pub facts: Facts,
 }
 
+impl Row {
+    /// Whether a run's journal begins with it: it says all there is to know of the run. A start that is not the first of
+    /// its run is damage.
+    #[must_use]
+    pub fn begins(&self) -> bool {
+        match self.facts.first() {
+            Some(Fact::Started(_)) => self.rev == Rev(1),
+            Some(Fact::Compacted(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Something that became true of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

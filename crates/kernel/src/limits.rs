@@ -69,6 +69,8 @@ pub const READY_WINDOW_MAX: usize = 4_096;
 pub const KEY_WINDOW_MAX: usize = 32;
 /// Waiting attempts that are read at a time: few enough that nobody waits long behind them.
 pub const READY_PAGE_MAX: usize = 512;
+/// Runs that were loaded and may leave again, before they are seen off; up to twice as many while nothing is committed.
+pub const VISITORS_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {

@@ -98,7 +98,12 @@ pub const CODES: &[Code] = &[
     code("unanswered", 409, "The run ended without answering", "look at how the run ended"),
     code("no_letter", 404, "There is no such dead letter", "list the dead letters: it was settled before"),
     code("corrupt", 500, "The stored record is damaged", "run abide store check; other runs go on"),
-    code("unknown", 503, "The outcome is not known", "send the same request again with the same Idempotency-Key"),
+    code(
+        "unknown",
+        503,
+        "The outcome is not known",
+        "send the same request again with the same Idempotency-Key; look first what came of a purge, requeue, discard or settle, which may have been done",
+    ),
     code("closed", 503, "The engine stops", "send the same request again, to another node or after the restart"),
     code(
         "key_taken",

@@ -14,7 +14,7 @@ use crate::entropy::Entropy;
 use crate::points;
 
 /// How often a command whose outcome is unknown is given again.
-const RETRIES_MAX: u32 = 20;
+pub(crate) const RETRIES_MAX: u32 = 20;
 
 /// Why there is no answer to what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -148,10 +148,16 @@ impl Shared {
         let retries = if command.is_repeatable() { RETRIES_MAX } else { 0 };
         let mut tries = 0;
         loop {
-            match self.ask(slot, command.clone()).await? {
-                Answer::Refused(Refusal::Unknown) if tries < retries => tries += 1,
-                Answer::Refused(refusal) => return Err(refusal.into()),
-                answer => return Ok(answer),
+            match self.ask(slot, command.clone()).await {
+                Ok(Answer::Refused(Refusal::Unknown)) if tries < retries => tries += 1,
+                // That nothing more is taken, or can be read, says nothing of what was given before.
+                Ok(Answer::Refused(Refusal::Closed { .. } | Refusal::Corrupt { .. })) | Err(Unanswered::Gone)
+                    if tries > 0 =>
+                {
+                    return Err(Refusal::Unknown.into());
+                }
+                Ok(Answer::Refused(refusal)) => return Err(refusal.into()),
+                answer => return answer,
             }
         }
     }
@@ -168,7 +174,12 @@ impl Shared {
             }
             let again = unknown.iter().map(|index| commands[*index].clone()).collect();
             let told = self.ask_many(again).await?;
-            unknown.into_iter().zip(told).for_each(|(index, answer)| answers[index] = answer);
+            // That nothing more is taken, or can be read, says nothing of what was given before.
+            let known = told.into_iter().map(|answer| match answer {
+                Answer::Refused(Refusal::Closed { .. } | Refusal::Corrupt { .. }) => Answer::Refused(Refusal::Unknown),
+                answer => answer,
+            });
+            unknown.into_iter().zip(known).for_each(|(index, answer)| answers[index] = answer);
         }
         Ok(answers)
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use abide_kernel::shard::{Answer, Batch, Flush, Load, Loaded};
-use abide_kernel::{Refusal, RunId, Shard, ShardId, Timestamp, limits};
+use abide_kernel::{Refusal, RunId, Shard, ShardId, Timestamp};
 use abide_store::{Fault, FaultKind, Store, StoredRun, Verdict};
 use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
@@ -299,11 +299,11 @@ impl Shared {
                 self.with_shard(id, |shard, now| shard.loaded_key(now, &identity, holder));
             }
             Load::Due { from } => {
-                let due = store.read_due(id, from, limits::DUE_WINDOW_MAX)?;
+                let due = store.read_due(id, from, self.windows.due)?;
                 self.with_shard(id, |shard, now| shard.loaded_due(now, &due.entries, due.more_from));
             }
             Load::Ready { line, after, now } => {
-                let (runs, last) = self.read_waiting(store, id, &line, Some(after), now)?;
+                let (runs, last) = self.read_waiting(store, id, &line, Some(after), now, &|_| false)?;
                 self.with_shard(id, |shard, now| shard.loaded_ready(now, &line, runs, last));
             }
         }
@@ -398,8 +398,8 @@ impl Shared {
         for waiter in waiters {
             let _ = waiter.send(Answer::Refused(Refusal::Unknown));
         }
-        if let Some(reason) = closed {
-            self.tell_closed(told, &reason);
+        if closed.is_some() {
+            self.tell_closed(told);
         }
     }
 
@@ -431,13 +431,13 @@ impl Shared {
     pub(crate) fn close(&self, reason: &str) {
         self.let_out(self.core.lock(), &mut Vec::new());
         let waiters = self.core.lock().close(reason);
-        self.tell_closed(waiters, reason);
+        self.tell_closed(waiters);
     }
 
     /// Tells everybody who waits that there is no more to come.
-    fn tell_closed(&self, waiters: Vec<oneshot::Sender<Answer>>, reason: &str) {
-        for waiter in waiters {
-            let _ = waiter.send(Answer::Refused(Refusal::Closed { reason: reason.into() }));
+    fn tell_closed(&self, waiters: Vec<(oneshot::Sender<Answer>, Answer)>) {
+        for (waiter, answer) in waiters {
+            let _ = waiter.send(answer);
         }
         self.tail.close();
         self.attempt_ended.notify_waiters();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use abide_kernel::Str;
 use abide_kernel::limits::DEFINITION_WAIT_MS_DEFAULT;
-use abide_kernel::shard::Rules;
+use abide_kernel::shard::{Rules, Windows};
 use abide_store::Member;
 
 use crate::link::{Link, NoLink};
@@ -44,6 +44,8 @@ pub struct Config {
     pub any_workflow: bool,
     /// How many runs may change before their index rows are written.
     pub flush_runs: usize,
+    /// How much of what waits and of what is due is kept in memory.
+    pub windows: Windows,
     /// How long the engine must be quiet before index rows are written.
     pub flush_quiet: Duration,
     /// How it shares its store with other nodes, where the store can be shared.
@@ -117,6 +119,7 @@ impl Default for Config {
             clock: Clock::system(),
             entropy: Entropy::System,
             flush_runs: 4_096,
+            windows: Windows::default(),
             flush_quiet: Duration::from_millis(200),
             sharing: Sharing::default(),
         }

@@ -68,6 +68,8 @@ pub(crate) struct PoolState {
 pub(crate) enum Waiter {
     /// A caller here.
     Here(oneshot::Sender<Answer>),
+    /// A caller here, for whom it may have been done before: that it cannot be done any more says nothing of that.
+    Again(oneshot::Sender<Answer>),
     /// Another node, which asked under a number.
     There { process: Str, id: u64 },
     /// An attempt here, whose claim is kept in a shard elsewhere.
@@ -76,10 +78,22 @@ pub(crate) enum Waiter {
     Nobody,
 }
 
+impl Waiter {
+    /// The same, of whom somebody was asked who may have done it and did not say so.
+    pub(crate) fn again(self) -> Self {
+        match self {
+            Self::Here(sender) => Self::Again(sender),
+            other => other,
+        }
+    }
+}
+
 /// A waiter, and what was asked, if it may be asked again elsewhere.
 pub(crate) struct Waiting {
     pub(crate) waiter: Waiter,
     again: Again,
+    /// Whether nothing comes of it but the answer.
+    reads: bool,
 }
 
 /// What was asked, if it may be asked again.
@@ -231,7 +245,8 @@ impl Core {
         };
         let again = self.ring.is_some() && command.is_repeatable();
         let again = again.then(|| (slot, Box::new(command.clone())));
-        self.waiters.insert(ticket, Waiting { waiter, again });
+        let reads = command.changes_nothing();
+        self.waiters.insert(ticket, Waiting { waiter, again, reads });
         shard.submit(now, ticket, command);
         self.fill(now);
     }
@@ -253,7 +268,7 @@ impl Core {
 
     /// Takes whoever waits under a ticket, and what they asked if it may be asked again.
     pub(crate) fn take_waiting(&mut self, ticket: Ticket) -> Option<(Waiter, Again)> {
-        let Waiting { waiter, again } = self.waiters.remove(&ticket)?;
+        let Waiting { waiter, again, .. } = self.waiters.remove(&ticket)?;
         Some((waiter, again))
     }
 
@@ -322,7 +337,7 @@ impl Core {
             self.keep(promises);
         }
         if !busy.is_empty() {
-            self.tell_work(&busy);
+            self.tell_work(now, &busy);
         }
         if shards > 1 {
             self.first_shard = (self.first_shard + 1) % shards;
@@ -404,8 +419,9 @@ impl Core {
         self.behind_since.is_some_and(|since| now.since(since) >= age_ms)
     }
 
-    /// Takes no more commands. Gives everybody who waits, to be told without the lock.
-    pub(crate) fn close(&mut self, reason: &str) -> Vec<oneshot::Sender<Answer>> {
+    /// Takes no more commands. Gives everybody who waits, to be told without the lock: whoever only reads that there is no
+    /// more to come, and whoever asked for something to be done that nobody knows whether it is.
+    pub(crate) fn close(&mut self, reason: &str) -> Vec<(oneshot::Sender<Answer>, Answer)> {
         self.closed.get_or_insert_with(|| reason.to_owned());
         self.draining = true;
         self.desk.close();
@@ -416,11 +432,14 @@ impl Core {
         let mut told = Vec::new();
         let mut waiting: Vec<(Ticket, Waiting)> = std::mem::take(&mut self.waiters).into_iter().collect();
         waiting.sort_by_key(|(ticket, _)| *ticket);
-        let waiting = waiting.into_iter().map(|(_, waiting)| waiting.waiter);
+        let waiting = waiting.into_iter().map(|(_, waiting)| (waiting.waiter, waiting.reads));
         let forwarded = self.ring.as_mut().map(Ring::take_forwards).unwrap_or_default();
-        for waiter in waiting.chain(forwarded) {
+        for (waiter, reads) in waiting.chain(forwarded) {
             match waiter {
-                Waiter::Here(sender) => told.push(sender),
+                Waiter::Here(sender) | Waiter::Again(sender) if reads => {
+                    told.push((sender, Answer::Refused(Refusal::Closed { reason: reason.into() })));
+                }
+                Waiter::Here(sender) | Waiter::Again(sender) => told.push((sender, unknown())),
                 Waiter::There { process, id } => self.answer_there(&process, id, unknown()),
                 Waiter::Beat(_) | Waiter::Nobody => {}
             }

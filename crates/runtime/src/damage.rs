@@ -94,7 +94,7 @@ impl Ring {
     pub(crate) fn take_hopeless(&mut self, ticket: Ticket, home: ShardId) -> Option<(Waiter, Answer)> {
         let found = self.damage(home)?.to_owned();
         let answer = self.waits_under(ticket).and_then(|command| answer(command, found))?;
-        self.take_forward(ticket).map(|forward| (forward.waiter, answer))
+        self.take_forward(ticket).map(|forward| (forward.into_parts().1, answer))
     }
 }
 

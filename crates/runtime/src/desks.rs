@@ -102,12 +102,14 @@ impl Core {
     }
 
     /// Tells nodes with workers elsewhere that something waits for them here.
-    pub(crate) fn tell_work(&mut self, busy: &[usize]) {
+    pub(crate) fn tell_work(&mut self, now: Timestamp, busy: &[usize]) {
         let Some(ring) = &self.ring else { return };
-        let shards = &mut self.shards;
+        // What is held back by a pause, a cap or a rate is nothing to come for: whoever came would be sent away and told again,
+        // without end.
+        let (shards, throttle) = (&mut self.shards, &mut self.throttle);
         let mut has_work = |id: WorkerId| {
             let mut busy = busy.iter();
-            busy.any(|index| shards[*index].as_mut().is_some_and(|shard: &mut Shard| shard.has_work(id)))
+            busy.any(|index| shards[*index].as_mut().is_some_and(|shard: &mut Shard| shard.has_work(now, id, throttle)))
         };
         for (process, kind) in self.desk.untold(&mut has_work) {
             ring.find(&process).into_iter().for_each(|member| ring.send(member, Letter::Work(Box::new(kind.clone()))));

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use abide_kernel::shard::Rules;
+use abide_kernel::shard::{Rules, Windows};
 use abide_kernel::{Claimant, RunId, Str, TokenHash, limits};
 use abide_store::{Reader, Store};
 use hashbrown::HashMap;
@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     /// What those rules are known by among nodes.
     pub(crate) rules_mark: AtomicU64,
     pub(crate) definition_wait: Duration,
+    /// How much of what waits and of what is due is kept in memory.
+    pub(crate) windows: Windows,
     pub(crate) any_workflow: bool,
     pub(crate) notifier: Option<Arc<dyn Notifier>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -138,6 +140,7 @@ impl Shared {
             rules_changed: AtomicBool::new(false),
             rules_mark: AtomicU64::new(rules_mark),
             definition_wait: config.definition_wait,
+            windows: config.windows,
             any_workflow: config.any_workflow,
             notifier: config.notifier,
             observer: config.observer,

@@ -6,7 +6,7 @@ use abide_kernel::shard::{Answer, Command, Settling};
 use abide_kernel::{LetterId, Refusal};
 use abide_store::{DeadLetterItem, Fault};
 
-use crate::admission::Unanswered;
+use crate::admission::{RETRIES_MAX, Unanswered};
 use crate::driver::Shared;
 
 impl Shared {
@@ -15,10 +15,10 @@ impl Shared {
     }
 
     /// Settles a dead letter. After an unknown outcome the store is asked again: if the letter is gone, it cannot be told
-    /// whether by this word or by another's.
+    /// whether by this word or by another's. While it is there nothing was done, and it is settled again, so often.
     pub(crate) async fn settle(self: &Arc<Self>, letter: LetterId, how: Settling) -> Result<(), Unanswered> {
         let mut tried = false;
-        loop {
+        for _ in 0..=RETRIES_MAX {
             let asked = {
                 // Nothing is appended between the look and the word: what the store has is what the shard decides on.
                 let _store = self.visit();
@@ -38,5 +38,6 @@ impl Shared {
                 other => return Err(Unanswered::unexpected(&other)),
             }
         }
+        Err(Refusal::Unknown.into())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use abide_kernel::envelope::Envelope;
 use abide_kernel::shard::{Abandoned, Answer, Command, Ticket};
-use abide_kernel::{ClaimId, Phase, Shard, ShardEpoch, ShardId, Slot, Str, Timestamp};
+use abide_kernel::{ClaimId, Phase, Refusal, Shard, ShardEpoch, ShardId, Slot, Str, Timestamp};
 use abide_store::intake::HOST;
 use abide_store::{Fault, FaultKind, Member, Reader, Store};
 use tokio::sync::oneshot;
@@ -375,8 +375,8 @@ impl Core {
             let Some((waiter, again)) = self.take_waiting(ticket) else { continue };
             match (waiter, again) {
                 (Waiter::There { process, id }, _) => self.answer_there(&process, id, unknown()),
-                (waiter, Some((slot, command))) => self.forward(now, ticket, slot, *command, waiter),
-                (Waiter::Here(sender), None) => told.push(sender),
+                (waiter, Some((slot, command))) => self.forward(now, ticket, slot, *command, waiter.again()),
+                (Waiter::Here(sender) | Waiter::Again(sender), None) => told.push(sender),
                 (Waiter::Beat(_) | Waiter::Nobody, None) => {}
             }
         }
@@ -419,7 +419,8 @@ impl Core {
             let lost = if serves {
                 let Some(forward) = ring.take_forward(ticket) else { continue };
                 if forward.may_go_on() {
-                    self.place(now, ticket, slot, forward.command, forward.waiter);
+                    let (command, waiter) = forward.into_parts();
+                    self.place(now, ticket, slot, command, waiter);
                     continue;
                 }
                 Some(forward.waiter)
@@ -457,6 +458,10 @@ impl Core {
     pub(crate) fn reply(&mut self, waiter: Waiter, answer: Answer, replies: &mut Vec<Reply>) {
         match waiter {
             Waiter::Here(sender) => replies.push((sender, answer)),
+            Waiter::Again(sender) => {
+                let known = !matches!(answer, Answer::Refused(Refusal::Corrupt { .. }));
+                replies.push((sender, if known { answer } else { unknown() }));
+            }
             Waiter::There { process, id } => self.answer_there(&process, id, answer),
             Waiter::Beat(claim) => {
                 if let (Answer::Refused(_), Some(executing)) = (&answer, self.executing.get(&claim)) {

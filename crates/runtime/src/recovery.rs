@@ -1,8 +1,8 @@
 //! Recovery: shards are opened from their index rows and the log after them. Without index rows the log alone is
 //! enough, and takes longer.
 
-use abide_kernel::shard::{Answer, Command, Config as ShardConfig, LinePlace, Windows, Worker, WorkerId};
-use abide_kernel::{Row, Run, RunId, Seq, Shard, ShardId, Timestamp, limits};
+use abide_kernel::shard::{Answer, Command, Config as ShardConfig, LinePlace, Worker, WorkerId};
+use abide_kernel::{Row, Run, RunId, Seq, Shard, ShardId, Timestamp};
 use abide_store::{Fault, FaultKind, Filter, Page, Reader, Store, StoredRun};
 
 use tokio::sync::oneshot;
@@ -33,7 +33,7 @@ impl Shared {
             let abandoned = shard.abandon().tickets.into_iter();
             let waiting = abandoned.filter_map(|ticket| core.waiters.remove(&ticket));
             unanswered.extend(waiting.filter_map(|waiting| match waiting.waiter {
-                Waiter::Here(sender) => Some(sender),
+                Waiter::Here(sender) | Waiter::Again(sender) => Some(sender),
                 Waiter::There { .. } | Waiter::Beat(_) | Waiter::Nobody => None,
             }));
         }
@@ -109,7 +109,7 @@ impl Shared {
             sent: opened.sent,
             consumed: opened.consumed,
             notify: self.notifier.is_some(),
-            windows: Windows::default(),
+            windows: self.windows,
             rules: self.rules.lock().clone(),
             definition_wait_ms: millis(self.definition_wait),
         };
@@ -119,10 +119,11 @@ impl Shared {
             self.adopt(store, &mut shard, run)?;
         }
         for line in store.read_lines(id)? {
-            let (runs, last) = self.read_waiting(store, id, &line, None, shard.now())?;
+            let folded = |run| shard.is_resident(run);
+            let (runs, last) = self.read_waiting(store, id, &line, None, shard.now(), &folded)?;
             shard.loaded_ready(now, &line, runs, last);
         }
-        let due = store.read_due(id, Timestamp(i64::MIN), limits::DUE_WINDOW_MAX)?;
+        let due = store.read_due(id, Timestamp(i64::MIN), self.windows.due)?;
         shard.loaded_due(now, &due.entries, due.more_from);
         shard.replayed(now);
         // With one owner at a time, the processes before this one are dead. Where nodes share the store they may live: their
@@ -135,9 +136,11 @@ impl Shared {
         Ok(shard)
     }
 
-    /// Folds the log after the watermark. A row that is damaged sets its run aside; the others go on.
+    /// Folds the log after the watermark. A row that is damaged sets its run aside; the others go on. No index row is written of
+    /// what the run did before: until it is repaired, index rows count as complete up to where the log was folded from and no
+    /// further.
     fn fold_tail(&self, store: &mut dyn Store, shard: &mut Shard, watermark: Seq) -> Result<(), Fault> {
-        let mut after = watermark;
+        let (mut after, mut floor) = (watermark, watermark);
         loop {
             let rows = store.scan(shard.id(), after, PAGE_ROWS)?;
             if rows.is_empty() {
@@ -145,14 +148,15 @@ impl Shared {
             }
             for row in rows {
                 after = match row {
-                    Ok(row) => self.fold_row(store, shard, &row)?,
-                    Err(fault) => self.fold_damage(shard, fault)?,
+                    Ok(row) => self.fold_row(store, shard, &row, floor)?,
+                    Err(fault) => self.fold_damage(shard, fault, floor)?,
                 };
             }
             if shard.behind() >= FOLDED_RUNS_MAX
                 && let Some(mut flush) = shard.flush()
             {
                 flush.through = flush.through.min(after);
+                floor = floor.max(flush.through);
                 store.flush(&[flush])?;
                 shard.flushed();
             }
@@ -160,16 +164,23 @@ impl Shared {
     }
 
     /// Folds one row into its run, and gives the row's position.
-    fn fold_row(&self, store: &mut dyn Store, shard: &mut Shard, row: &Row) -> Result<Seq, Fault> {
+    fn fold_row(&self, store: &mut dyn Store, shard: &mut Shard, row: &Row, floor: Seq) -> Result<Seq, Fault> {
         // A row without facts was emptied: its run was purged later in the log, or a compacted row begins it anew.
-        if row.facts.is_empty() || self.is_damaged(row.run) {
+        if row.facts.is_empty() {
             return Ok(row.seq);
         }
-        if row.rev.0 > 1 && !shard.is_resident(row.run) {
+        if self.is_damaged(row.run) {
+            // Its index row stays behind: were the row not met again, the run would go on from there once it is repaired.
+            shard.hold_watermark(floor.next());
+            return Ok(row.seq);
+        }
+        // A row with which a journal begins says all there is: an index row would say the same, or be damaged, and then the rows
+        // that follow would be passed over.
+        if !row.begins() {
             self.adopt(store, shard, row.run)?;
         }
         if let Err(found) = shard.replay(row) {
-            shard.hold_watermark(row.seq);
+            shard.hold_watermark(floor.next());
             shard.set_aside(row.run);
             self.set_aside(row.run, found);
         }
@@ -178,10 +189,10 @@ impl Shared {
 
     /// Sets the run of a damaged row aside, and gives the row's position. A row that is missing, or whose run cannot be
     /// read, names no run: the run it belonged to is noticed at its next row, by its revision.
-    fn fold_damage(&self, shard: &mut Shard, fault: Fault) -> Result<Seq, Fault> {
+    fn fold_damage(&self, shard: &mut Shard, fault: Fault, floor: Seq) -> Result<Seq, Fault> {
         match fault.kind {
             FaultKind::Corrupt { run, position: Some((_, seq)) } => {
-                shard.hold_watermark(seq);
+                shard.hold_watermark(floor.next());
                 match run {
                     Some(run) => {
                         shard.set_aside(run);
@@ -195,7 +206,11 @@ impl Shared {
         }
     }
 
+    /// Takes a run into memory by its index row, unless the log has said how it stands.
     fn adopt(&self, store: &mut dyn Store, shard: &mut Shard, run: RunId) -> Result<(), Fault> {
+        if shard.is_resident(run) {
+            return Ok(());
+        }
         if let Some(StoredRun { run, head }) = self.read_sound(store, run)? {
             shard.adopt(run, head);
         }
@@ -217,7 +232,7 @@ impl Shared {
         }
     }
 
-    /// A page of the runs that wait in a line.
+    /// A page of the runs that wait in a line, without those that are `known`.
     pub(crate) fn read_waiting(
         &self,
         store: &mut dyn Store,
@@ -225,10 +240,11 @@ impl Shared {
         line: &str,
         after: Option<LinePlace>,
         now: Timestamp,
+        known: &dyn Fn(RunId) -> bool,
     ) -> Result<WaitingPage, Fault> {
-        let page = store.read_ready(shard, line, after, now, limits::READY_PAGE_MAX)?;
+        let page = store.read_ready(shard, line, after, now, self.windows.page)?;
         let mut runs = Vec::with_capacity(page.places.len());
-        for place in &page.places {
+        for place in page.places.iter().filter(|place| !known(place.run)) {
             let sound = self.read_sound(store, place.run)?;
             runs.extend(sound.map(|stored| (stored.run, stored.head)));
         }

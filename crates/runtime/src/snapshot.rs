@@ -83,17 +83,16 @@ impl Snapshot {
     }
 
     fn fold(&mut self, row: &Row) -> Result<(), Fault> {
-        let begins = matches!(row.facts.first(), Some(Fact::Started(_) | Fact::Compacted(_)));
         let next = match (self.tail.get_mut(&row.run), row.facts.first()) {
             (_, Some(Fact::Purged)) => Tail::Purged,
             (Some(Tail::Damaged(_)), _) => return Ok(()),
             // A row without facts was emptied by a purge or a compaction, whose own row is still to come.
             (_, None) => return Ok(()),
-            (Some(Tail::Changed(known)), _) if !begins || row.rev <= known.run.rev => match follow(known, row) {
+            (Some(Tail::Changed(known)), _) if !row.begins() || row.rev <= known.run.rev => match follow(known, row) {
                 Ok(()) => return Ok(()),
                 Err(found) => Tail::Damaged(found),
             },
-            (_, Some(_)) if begins => begun(row),
+            (_, Some(_)) if row.begins() => begun(row),
             (Some(Tail::Purged | Tail::Changed(_)), Some(_)) => return Ok(()),
             (None, Some(_)) => self.begin(row)?,
         };

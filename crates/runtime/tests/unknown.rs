@@ -72,3 +72,39 @@ async fn what_is_recognised_is_given_again() {
         assert!(told.iter().all(created), "{fault:?}: {told:?}");
     }
 }
+
+/// D36, G1: whoever asked for something when a sync failed was told that the engine takes no more commands, as if nothing had been
+/// done; opened anew, the store had done it. They are told that nobody knows. Who comes later is refused, and nothing of that
+/// is ever done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_was_under_way_when_a_sync_failed_is_not_refused() {
+    for (fault, is_gone) in [(WriteFault::FatalWritten, true), (WriteFault::FatalLost, false)] {
+        let store = MemoryStore::new(1);
+        let (faults, again) = (store.faults(), store.clone());
+        let engine = Engine::open(Box::new(store), Config::default()).unwrap();
+        let (gone, kept) = (cancelled(&engine).await, cancelled(&engine).await);
+        faults.fail_append(fault);
+        let purged = engine.ask_until_known(gone.slot(), Command::Purge { run: gone }).await;
+        assert!(matches!(purged, Err(Unanswered::Refused(Refusal::Unknown))), "{fault:?}: {purged:?}");
+        let late = engine.ask_until_known(kept.slot(), Command::Purge { run: kept }).await;
+        assert!(matches!(late, Err(Unanswered::Refused(Refusal::Closed { .. }))), "{fault:?}: {late:?}");
+        let engine = Engine::open(Box::new(again), Config::default()).unwrap();
+        assert_eq!(engine.show(gone).await.is_err(), is_gone, "{fault:?}");
+        assert!(engine.show(kept).await.is_ok(), "{fault:?}");
+    }
+}
+
+/// D36: the same of what may be given again: that the engine takes nothing more says nothing of what was given before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_was_given_before_the_engine_closed_is_not_refused() {
+    let (engine, faults) = engine();
+    let run = started(&engine).await;
+    faults.fail_append(WriteFault::FatalWritten);
+    let sent = Sent { name: "go".into(), payload: Payload::null(), dedup: None, request: engine.new_request() };
+    let told = engine.ask_until_known(run.slot(), Command::Signal { run, sent: Box::new(sent) }).await;
+    assert!(matches!(told, Err(Unanswered::Refused(Refusal::Unknown))), "{told:?}");
+    let (engine, faults) = self::engine();
+    faults.fail_append(WriteFault::FatalWritten);
+    let told = engine.ask_many_until_known(vec![start(&engine), start(&engine)]).await.unwrap();
+    assert!(told.iter().all(|answer| *answer == Answer::Refused(Refusal::Unknown)), "{told:?}");
+}

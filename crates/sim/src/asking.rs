@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use abide::{
-    Client, ClientError, ManualKind, OnConflict, Payload, Refusal, RequestId, RunHandle, RunId, Standing, Status,
-    hours, minutes,
+    Admission, Client, ClientError, ManualKind, OnConflict, Payload, Refusal, RequestId, RunHandle, RunId, Standing,
+    Status, hours, minutes,
 };
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::start::StartAnswer;
-use abide_kernel::{Choice, Consume, Outcome, StartSpec, StatusSet, TokenHash, UniqueKey};
+use abide_kernel::{BoundaryId, Choice, Consume, LetterId, OpId, Outcome, StartSpec, StatusSet, TokenHash, UniqueKey};
 use abide_runtime::Engine;
 
 use crate::parcels;
@@ -59,12 +59,16 @@ pub(crate) enum Question {
     Resolve { run: RunId, again: bool },
     /// A dead letter goes back, or is given up.
     Letter { run: RunId, requeue: bool },
+    /// An envelope that was set aside goes back in line: the one of so many that there are.
+    Settle { nth: u64 },
     /// The record goes.
     Purge { run: RunId },
     /// The journal begins anew.
     Compact { run: RunId },
     /// The result.
     Result { run: RunId },
+    /// How it stands.
+    Show { run: RunId },
     /// A completion by somebody who holds no claim.
     Forge { run: RunId, claim: u32 },
 }
@@ -100,10 +104,12 @@ impl Question {
             Self::Letter { run, requeue: false } => Some((*run, Deed::Discard)),
             Self::Purge { run } => Some((*run, Deed::Purge)),
             Self::Start { .. }
+            | Self::Settle { .. }
             | Self::Update { .. }
             | Self::Assign { .. }
             | Self::Compact { .. }
             | Self::Result { .. }
+            | Self::Show { .. }
             | Self::Forge { .. } => None,
         }
     }
@@ -119,9 +125,11 @@ impl Question {
             Self::Assign { .. } => "assign",
             Self::Resolve { .. } => "resolve",
             Self::Letter { .. } => "letter",
+            Self::Settle { .. } => "settle",
             Self::Purge { .. } => "purge",
             Self::Compact { .. } => "compact",
             Self::Result { .. } => "result",
+            Self::Show { .. } => "show",
             Self::Forge { .. } => "forge",
         }
     }
@@ -134,12 +142,20 @@ pub(crate) enum Told {
     So(Acknowledged),
     /// Something was done of which nothing is remembered.
     Done,
-    /// It was refused.
-    No(String),
+    /// It was refused: in words, and by the engine's own name for it.
+    No(String, Option<Box<Refusal>>),
     /// It must not have been answered so.
     Wrong(String),
     /// Nobody knows: the node is gone, or did not say.
     Nothing,
+    /// The node takes nothing more: it was not done, and may be asked of another.
+    Closed,
+}
+
+impl Told {
+    fn no(refusal: Refusal) -> Self {
+        Self::No(refusal.to_string(), Some(Box::new(refusal)))
+    }
 }
 
 /// Set when what waits may go on.
@@ -193,9 +209,9 @@ impl Asked {
         let told = self.told.poll()?;
         let well = match &told {
             Told::So(_) | Told::Done => true,
-            Told::No(_) => false,
+            Told::No(..) => false,
             Told::Wrong(_) => return Some(told),
-            Told::Nothing => return Some(told),
+            Told::Nothing | Told::Closed => return Some(told),
         };
         *witness.truth.lock().verbs.entry((self.question.verb(), well)).or_default() += 1;
         Some(told)
@@ -210,8 +226,10 @@ async fn ask(question: Question, client: Client, engine: Arc<Engine>) -> Told {
     }
     match answer(question, &client).await {
         Ok(told) => told,
-        Err(ClientError::Engine(_) | ClientError::Refused(Refusal::Closed { .. } | Refusal::Unknown)) => Told::Nothing,
-        Err(error) => Told::No(error.to_string()),
+        Err(ClientError::Refused(Refusal::Closed { .. })) => Told::Closed,
+        Err(ClientError::Engine(_) | ClientError::Refused(Refusal::Unknown)) => Told::Nothing,
+        Err(ClientError::Refused(refusal)) => Told::no(refusal),
+        Err(error) => Told::No(error.to_string(), None),
     }
 }
 
@@ -228,10 +246,16 @@ async fn forge(run: RunId, claim: u32, engine: &Engine) -> Told {
         entries: Vec::new(),
     };
     match engine.ask(run.slot(), Command::Complete { run, completing }).await {
-        Ok(Answer::Refused(Refusal::Closed { .. } | Refusal::Unknown)) | Err(_) => Told::Nothing,
-        Ok(Answer::Refused(refusal)) => Told::No(refusal.to_string()),
+        Ok(Answer::Refused(Refusal::Closed { .. })) => Told::Closed,
+        Ok(Answer::Refused(Refusal::Unknown)) | Err(_) => Told::Nothing,
+        Ok(Answer::Refused(refusal)) => Told::no(refusal),
         Ok(answer) => Told::Wrong(format!("a forged completion of {run} was answered with {answer:?}")),
     }
+}
+
+/// What runs are labelled with.
+fn kind_of(input: u64) -> &'static str {
+    if input.is_multiple_of(2) { "even" } else { "odd" }
 }
 
 /// Starts a run of what no node has the code of, as the server does it.
@@ -239,6 +263,7 @@ async fn start_elsewhere(question: Question, engine: &Engine) -> Told {
     let Question::Start { request, workflow, input, key, reuse, tenant, few, .. } = question else { return Told::Done };
     let mut spec = StartSpec::new(workflow, parcels::number(input));
     spec.namespace = tenant.into();
+    spec.labels.push(("number".into(), kind_of(input).into()));
     spec.deliveries_max = few.then_some(2);
     spec.key = key.as_deref().map(|key| UniqueKey {
         key: key.into(),
@@ -246,11 +271,14 @@ async fn start_elsewhere(question: Question, engine: &Engine) -> Told {
         on_conflict: if reuse { OnConflict::Reuse } else { OnConflict::Reject },
     });
     match engine.ask(spec.admission_slot(request), Command::Start { request, spec: Box::new(spec) }).await {
-        Ok(Answer::Started(StartAnswer::Created(run) | StartAnswer::Reused(run))) => {
-            Told::So(Acknowledged::Started { run, workflow, input, key, request })
+        Ok(Answer::Started(answer @ (StartAnswer::Created(run) | StartAnswer::Reused(run)))) => {
+            let created = matches!(answer, StartAnswer::Created(_));
+            Told::So(Acknowledged::Started { run, workflow, input, key, tenant, request, created })
         }
-        Ok(Answer::Refused(Refusal::Closed { .. } | Refusal::Unknown)) | Err(_) => Told::Nothing,
-        Ok(answer) => Told::No(format!("{answer:?}")),
+        Ok(Answer::Refused(Refusal::Closed { .. })) => Told::Closed,
+        Ok(Answer::Refused(Refusal::Unknown)) | Err(_) => Told::Nothing,
+        Ok(Answer::Refused(refusal)) => Told::no(refusal),
+        Ok(answer) => Told::No(format!("{answer:?}"), None),
     }
 }
 
@@ -258,7 +286,7 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
     match question {
         Question::Start { .. } => start(question, client).await,
         Question::Signal { run, name, dedup, asked } => {
-            client.run(run).signal(name, &1u64).dedup(&dedup).await?;
+            client.run(run).signal(name, &asked).dedup(&dedup).await?;
             Ok(Told::So(Acknowledged::Signalled { run, dedup, asked }))
         }
         Question::Cancel { run, all } => {
@@ -272,20 +300,21 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
         }
         Question::Update { run, dedup, input } => {
             let answer: u64 = client.run(run).update("add", &input).dedup(&dedup).await?;
-            Ok(Told::So(Acknowledged::Updated { run, dedup, answer }))
+            Ok(Told::So(Acknowledged::Updated { run, dedup, input, answer }))
         }
         Question::Decide { run, approve } => decide(&client.run(run), approve).await,
         Question::Assign { run, take } => assign(&client.run(run), take).await,
         Question::Resolve { run, again } => resolve(&client.run(run), again).await,
         Question::Letter { run, requeue } => {
-            let run = client.run(run);
+            let letter = client.run(run);
             if requeue {
-                run.requeue().await?
+                letter.requeue().await?
             } else {
-                run.discard().await?
+                letter.discard().await?
             }
-            Ok(Told::Done)
+            Ok(Told::So(Acknowledged::Lettered { run, requeue }))
         }
+        Question::Settle { nth } => settle(client, nth).await,
         Question::Forge { .. } => Ok(Told::Done),
         Question::Purge { run } => {
             client.run(run).purge().await?;
@@ -297,9 +326,15 @@ async fn answer(question: Question, client: &Client) -> Result<Told, ClientError
         }
         Question::Result { run } => match client.run(run).result::<u64>().await {
             Ok(result) => Ok(Told::So(Acknowledged::Ended { run, result: result.to_string() })),
-            Err(ClientError::RunFailed { status, .. }) if status != Status::Done => Ok(Told::Done),
+            Err(ClientError::RunFailed { status, .. }) if status != Status::Done => {
+                Ok(Told::So(Acknowledged::Over { run, status }))
+            }
             Err(error) => Err(error),
         },
+        Question::Show { run } => {
+            let shown = client.run(run).show().await?;
+            Ok(Told::So(Acknowledged::Shown { run, rev: shown.rev }))
+        }
     }
 }
 
@@ -309,6 +344,7 @@ async fn start(question: Question, client: &Client) -> Result<Told, ClientError>
         return Ok(Told::Done);
     };
     let mut start = client.start(workflow, &input).request(request).namespace(tenant).priority((input % 3) as i32);
+    start = start.label("number", kind_of(input));
     if few {
         start = start.deliveries_max(2).concurrency("few", 2);
     }
@@ -321,13 +357,17 @@ async fn start(question: Question, client: &Client) -> Result<Told, ClientError>
         let conflict = if reuse { OnConflict::Reuse } else { OnConflict::Reject };
         start = start.key(key).on_conflict(conflict);
     }
-    let run = start.await?.id();
-    Ok(Told::So(Acknowledged::Started { run, workflow, input, key, request }))
+    let run = start.await?;
+    let (created, run) = (run.admission() == Admission::Created, run.id());
+    Ok(Told::So(Acknowledged::Started { run, workflow, input, key, tenant, request, created }))
 }
 
-/// Decides whatever the run asks.
+/// Decides whatever the run asks. Where nothing is asked, it is said all the same of something that was never asked.
 async fn decide(run: &RunHandle, approve: bool) -> Result<Told, ClientError> {
-    let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
+    let Some(asked) = run.boundary().await? else {
+        run.approve(never_asked(run), "ada").await?;
+        return Ok(Told::Wrong(format!("{} took a decision of what it never asked", run.id())));
+    };
     let (choice, decide) = match asked.manual.asked.kind {
         ManualKind::Pause => (Choice::Resume, run.resume(asked.id, "ada")),
         ManualKind::Task => (Choice::Complete, run.complete_task(asked.id, "ada", &0u64)),
@@ -338,9 +378,29 @@ async fn decide(run: &RunHandle, approve: bool) -> Result<Told, ClientError> {
     Ok(Told::So(Acknowledged::Decided { run: run.id(), op: asked.id.op, choice }))
 }
 
+/// Puts an envelope back in line that was set aside.
+async fn settle(client: &Client, nth: u64) -> Result<Told, ClientError> {
+    let letters = client.dead_letters().await?;
+    let Some(letter) = letters.get(nth as usize % letters.len().max(1)) else {
+        let letter = LetterId(u64::MAX >> 1);
+        client.requeue(letter).await?;
+        return Ok(Told::Wrong(format!("{letter:?} was put back, and never was")));
+    };
+    client.requeue(letter.id).await?;
+    Ok(Told::Done)
+}
+
+/// A boundary that the run has never had.
+fn never_asked(run: &RunHandle) -> BoundaryId {
+    BoundaryId { run: run.id(), op: OpId::MAX }
+}
+
 /// Takes a task, or gives it back.
 async fn assign(run: &RunHandle, take: bool) -> Result<Told, ClientError> {
-    let Some(asked) = run.boundary().await? else { return Ok(Told::No("nothing is asked".into())) };
+    let Some(asked) = run.boundary().await? else {
+        run.claim_task(never_asked(run), "ada").await?;
+        return Ok(Told::Wrong(format!("{} gave away a task that it never asked for", run.id())));
+    };
     if take {
         run.claim_task(asked.id, "ada").await?
     } else {
@@ -353,7 +413,9 @@ async fn assign(run: &RunHandle, take: bool) -> Result<Told, ClientError> {
 async fn resolve(run: &RunHandle, again: bool) -> Result<Told, ClientError> {
     let effects = run.effects().await?;
     let Some(effect) = effects.into_iter().find(|effect| effect.standing == Standing::InDoubt) else {
-        return Ok(Told::No("nothing is in doubt".into()));
+        // Of a pure effect there never is a doubt, also if one came about meanwhile.
+        run.resolve("quote").actor("ada").value(&0u64).await?;
+        return Ok(Told::Wrong(format!("{} had nothing in doubt, and it was resolved", run.id())));
     };
     let resolve = run.resolve(&effect.key).actor("ada");
     if again {

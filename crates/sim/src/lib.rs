@@ -20,12 +20,14 @@ mod world;
 
 use std::collections::BTreeMap;
 
+pub use story::Listener;
 use world::World;
 
 /// Every fault that strikes in some world.
 pub const FAULTS: &[&str] = &[
     "answer_lost",
     "append_fatal_lost",
+    "append_fatal_torn",
     "append_fatal_written",
     "append_refused",
     "append_torn",
@@ -34,6 +36,7 @@ pub const FAULTS: &[&str] = &[
     "call_fails",
     "call_fails_for_good",
     "call_panics",
+    "checkpoint_rots",
     "clock_jump",
     "crash",
     "doubt_ignored",
@@ -42,6 +45,7 @@ pub const FAULTS: &[&str] = &[
     "leave",
     "letter_lost",
     "letter_twice",
+    "mail_rots",
     "ownership",
     "partition",
     "pause",
@@ -49,6 +53,8 @@ pub const FAULTS: &[&str] = &[
     "report_forged",
     "report_twice",
     "request_twice",
+    "row_rots",
+    "shard_rots",
     "slow_call",
     "slow_write",
     "worker_away",
@@ -57,6 +63,7 @@ pub const FAULTS: &[&str] = &[
     "write_done",
     "write_late",
     "write_lost",
+    "write_untold",
 ];
 
 /// Every verb, and whether some world must see it done, and refused.
@@ -69,9 +76,12 @@ pub const VERBS: &[(bool, bool, &str)] = &[
     (true, true, "assign"),
     (true, true, "resolve"),
     (true, true, "letter"),
+    (true, true, "settle"),
+    (true, true, "rule"),
     (true, true, "purge"),
     (true, true, "compact"),
     (true, true, "result"),
+    (true, true, "show"),
     (false, true, "forge"),
     (true, true, "report"),
     (true, true, "intend"),
@@ -103,26 +113,14 @@ pub struct Lived {
     pub sometimes: BTreeMap<&'static str, u64>,
     /// How often each verb was accepted, and how often refused.
     pub verbs: BTreeMap<(&'static str, bool), u64>,
-    /// What happened, if it was told.
-    pub story: Vec<String>,
 }
 
-/// Lives through a seed.
+/// Lives through a seed, and tells whoever listens.
 #[must_use]
-pub fn live(seed: u64, tells: bool) -> Lived {
-    let mut world = World::new(seed, tells);
+pub fn live(seed: u64, listener: Option<Listener>) -> Lived {
+    let mut world = World::new(seed, listener);
     let outcome = world.live();
     let (hash, questions, nodes) = (world.hash(), world.questions(), world.nodes());
-    let story = world.story.lines().to_vec();
     let truth = std::mem::take(&mut *world.witness().truth.lock());
-    Lived {
-        outcome,
-        hash,
-        nodes,
-        questions,
-        faults: truth.faults,
-        sometimes: truth.sometimes,
-        verbs: truth.verbs,
-        story,
-    }
+    Lived { outcome, hash, nodes, questions, faults: truth.faults, sometimes: truth.sometimes, verbs: truth.verbs }
 }

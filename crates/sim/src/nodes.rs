@@ -89,6 +89,7 @@ impl Node {
         config.lease = Duration::from_millis(LEASE_MS as u64);
         config.pools = vec![Pool { queue: "default".into(), concurrency: witness.profile().pool }];
         config.flush_runs = witness.profile().flush_runs;
+        config.windows = witness.profile().windows;
         config.sharing = Sharing {
             lease: Duration::from_millis(NODE_LEASE_MS as u64),
             address: address(self.place).to_string(),

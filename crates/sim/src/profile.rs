@@ -1,6 +1,8 @@
 //! Profile: how hard a seed's world is on those who live in it. Drawn per seed from ranges, so that some worlds know only
 //! one kind of fault and some know all.
 
+use abide_kernel::shard::Windows;
+
 use crate::dice::Dice;
 
 /// How often things happen, in a thousand, unless said otherwise.
@@ -10,6 +12,8 @@ pub(crate) struct Profile {
     pub(crate) nodes: usize,
     /// Shards of the store.
     pub(crate) shards: u16,
+    /// Whether everything is looked at after every event.
+    pub(crate) watched: bool,
     /// Events of the phase with faults.
     pub(crate) events: u64,
     /// The node dies between two events.
@@ -24,6 +28,8 @@ pub(crate) struct Profile {
     pub(crate) read: u64,
     /// A shard is not taken or released, or a node does not leave, or nobody knows.
     pub(crate) ownership: u64,
+    /// A bit of what is kept flips.
+    pub(crate) rot: u64,
     /// A write takes its time.
     pub(crate) slow_disk: u64,
     /// The clock of the node jumps ahead.
@@ -58,6 +64,8 @@ pub(crate) struct Profile {
     pub(crate) flush_runs: usize,
     /// Attempts that a node executes at once.
     pub(crate) pool: usize,
+    /// How much of what waits and of what is due a node keeps in memory.
+    pub(crate) windows: Windows,
 }
 
 impl Profile {
@@ -72,17 +80,20 @@ impl Profile {
         let (leave, drift) = (often(6), often(20_000));
         let (fails, fails_for_good, panics, slow) = (often(250), often(60), often(60), often(150));
         let (worker, ownership, slow_disk) = (often(400), often(12), often(200));
+        let rot = if dice.chance(700) { 0 } else { 1 + dice.below(8) };
         let nodes = dice.weighted(&[40, 30, 30]) + 1;
         Self {
             nodes,
             shards: if nodes > 1 || dice.chance(400) { 4 } else { 1 },
-            events: 1_000 + dice.below(900),
+            watched: dice.chance(60),
+            events: 800 + dice.below(800),
             crash,
             lose_index,
             append,
             flush,
             read,
             ownership,
+            rot,
             slow_disk,
             jump,
             pause,
@@ -100,6 +111,16 @@ impl Profile {
             worker,
             flush_runs: 1 + dice.below(12) as usize,
             pool: if dice.chance(400) { 1 + dice.below(8) as usize } else { 256 },
+            windows: windows(dice),
         }
     }
+}
+
+/// Half of the worlds keep next to nothing in memory, so that lines and deadlines are left to the store and read again.
+fn windows(dice: &mut Dice) -> Windows {
+    if dice.chance(500) {
+        return Windows::default();
+    }
+    let mut few = || 1 + dice.below(4) as usize;
+    Windows { lane: few(), key: few(), due: few(), page: few(), visitors: few() }
 }

@@ -1,8 +1,8 @@
 //! Rare things: what a suite of seeds must have met, or it has proved too little.
 
-use abide::{Fact, Run, Status, Timestamp, WakeReason};
-use abide_kernel::{After, OpEnd, Outcome, Phase};
-use abide_store::memory::{Struck, WriteFault};
+use abide::{Fact, Join, Run, Status, Timestamp, WakeReason};
+use abide_kernel::{After, OpEnd, Outcome, Phase, WaitKind};
+use abide_store::memory::{Paged, Struck, WriteFault};
 
 use crate::checkers::{Told, View};
 use crate::truth::Witness;
@@ -15,22 +15,31 @@ pub const SOMETIMES: &[&str] = &[
     "attempt_at_a_desk",
     "attempt_of_another_nodes_desk",
     "began_anew",
+    "cancel_overtakes_a_report",
     "cancel_while_claimed",
     "claim_lost",
+    "claim_of_another_now",
     "claim_given_back",
     "completion_refused",
     "dead_letter",
+    "deadlines_paged",
     "doubt_resolved",
     "doubted_effect_refused",
     "ended_by_its_deadline",
     "forged_completion_refused",
+    "damage_met",
+    "join_by_failure",
+    "join_by_one",
     "join_by_quorum",
     "key_taken",
     "late_write_refused",
+    "line_paged",
     "ledger_told_by_another_node",
     "listed",
     "mail_between_nodes",
     "progress_kept",
+    "queue_limited",
+    "queue_paused",
     "report_late",
     "report_of_another_refused",
     "report_repeated",
@@ -58,7 +67,7 @@ const LATE_MS: u64 = 60_000;
 pub(crate) fn note(view: &View, witness: &Witness) {
     for told in view.runs.values() {
         let noted = told.follow(|run, _, fact| {
-            rare(run, told, fact).into_iter().for_each(|what| witness.saw(what));
+            rare(run, fact).into_iter().for_each(|what| witness.saw(what));
             Ok(())
         });
         debug_assert!(noted.is_ok(), "whoever only looks finds nothing wrong");
@@ -82,8 +91,18 @@ pub(crate) fn note_recoveries(struck: &Struck, witness: &Witness) {
     }
 }
 
+/// Notes that lines and deadlines were read on from the store.
+pub(crate) fn note_paging(paged: Paged, witness: &Witness) {
+    if paged.lines > 0 {
+        witness.saw("line_paged");
+    }
+    if paged.deadlines > 0 {
+        witness.saw("deadlines_paged");
+    }
+}
+
 /// What a fact tells of, as the run was before it.
-fn rare(run: &Run, told: &Told, fact: &Fact) -> Option<&'static str> {
+fn rare(run: &Run, fact: &Fact) -> Option<&'static str> {
     let claimed = || run.cursors.iter().any(|cursor| matches!(cursor.phase, Phase::Claimed(_)));
     match fact {
         Fact::Expired(_) => Some("claim_lost"),
@@ -107,19 +126,21 @@ fn rare(run: &Run, told: &Told, fact: &Fact) -> Option<&'static str> {
         }
         Fact::Assigned(_) => Some("task_taken"),
         Fact::Resulted(resulted) if resulted.end == OpEnd::Withdrawn => Some("wait_withdrawn"),
-        Fact::Woken(woken) if woken.by == WakeReason::Children => told
-            .rows
-            .iter()
-            .flat_map(|row| &row.facts)
-            .any(|fact| match fact {
-                Fact::Completed(completed) => match &*completed.outcome {
-                    Outcome::Spawn { join, .. } => matches!(join, abide::Join::Quorum(_)),
-                    _ => false,
-                },
-                _ => false,
-            })
-            .then_some("join_by_quorum"),
+        Fact::Woken(woken) if woken.by == WakeReason::Children => joined(run, woken.cursor),
         _ => None,
+    }
+}
+
+/// How a wait for children ended while some of them went on, or under a rule of its own.
+fn joined(run: &Run, cursor: u16) -> Option<&'static str> {
+    let Phase::Waiting(wait) = &run.cursors[usize::from(cursor)].phase else { return None };
+    let WaitKind::Children(barrier) = &wait.kind else { return None };
+    let open = run.children.iter().any(|child| child.barrier == Some(wait.token) && child.end.is_none());
+    match barrier.join {
+        Join::AllTerminal => None,
+        Join::AllSucceeded => open.then_some("join_by_failure"),
+        Join::Any => open.then_some("join_by_one"),
+        Join::Quorum(_) => Some("join_by_quorum"),
     }
 }
 

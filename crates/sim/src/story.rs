@@ -1,25 +1,39 @@
-//! The story of a seed, for people: what happened when.
+//! The story of a seed, for people: what happened when. It is told while it happens, so that it also tells of a world that
+//! does not come to its end. Every life makes it, because two lives of a seed must have the same one.
 
-/// What is told, if anybody listens.
+/// Whoever listens.
+pub type Listener = fn(&str);
+
+/// What is told.
 pub(crate) struct Story {
-    lines: Option<Vec<String>>,
+    listener: Option<Listener>,
     beginning_ms: i64,
+    /// Of everything that clients and workers were told.
+    hash: u64,
 }
 
 impl Story {
-    pub(crate) fn new(tells: bool, beginning_ms: i64) -> Self {
-        Self { lines: tells.then(Vec::new), beginning_ms }
+    pub(crate) fn new(listener: Option<Listener>, beginning_ms: i64) -> Self {
+        Self { listener, beginning_ms, hash: 0 }
     }
 
+    /// Something happens.
     pub(crate) fn tell(&mut self, now_ms: i64, line: impl FnOnce() -> String) {
-        let seconds = (now_ms - self.beginning_ms) as f64 / 1_000.0;
-        if let Some(lines) = &mut self.lines {
-            lines.push(format!("{seconds:>12.3}  {}", line()));
+        if let Some(listener) = self.listener {
+            let seconds = (now_ms - self.beginning_ms) as f64 / 1_000.0;
+            listener(&format!("{seconds:>12.3}  {}", line()));
         }
     }
 
-    /// The lines so far.
-    pub(crate) fn lines(&self) -> &[String] {
-        self.lines.as_deref().unwrap_or_default()
+    /// Somebody is told something: it must be the same in every life.
+    pub(crate) fn answer(&mut self, now_ms: i64, line: impl FnOnce() -> String) {
+        let line = line();
+        self.hash = abide_kernel::mix(self.hash ^ abide_kernel::stable_hash(line.as_bytes()));
+        self.tell(now_ms, || line);
+    }
+
+    /// Of everything that somebody was told.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
     }
 }

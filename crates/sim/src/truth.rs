@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
-use abide::{Policy, RequestId, RunId, StepError};
-use abide_kernel::{Choice, OpId, Seq, Str};
+use abide::{Policy, RequestId, RunId, Status, StepError};
+use abide_kernel::{Choice, OpId, Rev, Seq, Str};
 use abide_store::Store;
 use abide_store::memory::MemoryStore;
 use parking_lot::Mutex;
@@ -35,19 +35,34 @@ pub(crate) struct Called {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acknowledged {
     /// A run was started, or found, under a key perhaps.
-    Started { run: RunId, workflow: &'static str, input: u64, key: Option<String>, request: RequestId },
+    Started {
+        run: RunId,
+        workflow: &'static str,
+        input: u64,
+        key: Option<String>,
+        tenant: &'static str,
+        request: RequestId,
+        /// Whether this request began it.
+        created: bool,
+    },
     /// A signal was accepted that was first sent when so many questions had been asked.
     Signalled { run: RunId, dedup: String, asked: u64 },
     /// A cancellation was accepted.
     Cancelled { run: RunId },
-    /// An update was answered so.
-    Updated { run: RunId, dedup: String, answer: u64 },
+    /// An update with this input was answered so.
+    Updated { run: RunId, dedup: String, input: u64, answer: u64 },
     /// A run ended well, with this result.
     Ended { run: RunId, result: String },
     /// A person's decision was accepted.
     Decided { run: RunId, op: OpId, choice: Choice },
     /// An effect in doubt was resolved.
     Resolved { run: RunId, key: String, again: bool },
+    /// A run ended otherwise.
+    Over { run: RunId, status: Status },
+    /// A run was as it was at a revision.
+    Shown { run: RunId, rev: Rev },
+    /// A dead letter went back, or was given up.
+    Lettered { run: RunId, requeue: bool },
     /// A record was removed.
     Purged { run: RunId },
     /// The end of an attempt was recorded for a worker outside.
@@ -65,6 +80,9 @@ impl Acknowledged {
             | Self::Ended { run, .. }
             | Self::Decided { run, .. }
             | Self::Resolved { run, .. }
+            | Self::Over { run, .. }
+            | Self::Shown { run, .. }
+            | Self::Lettered { run, .. }
             | Self::Purged { run }
             | Self::Reported { run, .. } => *run,
         }
@@ -98,7 +116,9 @@ pub(crate) struct Truth {
     pub(crate) verbs: BTreeMap<(&'static str, bool), u64>,
     /// How often something was asked of a run without being told no.
     pub(crate) asks: BTreeMap<(RunId, Deed), u64>,
-    /// What requests without a key have begun.
+    /// How often a start was asked for without being told no.
+    pub(crate) starts: BTreeMap<RequestId, u64>,
+    /// What requests have begun, and what those without a key were answered with.
     pub(crate) begun: BTreeMap<RequestId, RunId>,
 }
 

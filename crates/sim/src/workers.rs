@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use abide::{ErrorInfo, Refusal, RetryPolicy, RunId, Timestamp};
+use abide::{ErrorInfo, Refusal, RetryPolicy, RunId, Status, Timestamp};
 use abide_kernel::shard::{Answer, Command, Dispatch};
 use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::progress::Progressing;
@@ -93,6 +93,11 @@ impl Worker {
             recorded: BTreeMap::new(),
             wrong: None,
         }
+    }
+
+    /// Whether it waits to hear what came of a report.
+    pub(crate) fn waits(&self) -> bool {
+        !self.reports.is_empty()
     }
 
     /// An answer that must not have been given.
@@ -190,7 +195,7 @@ impl Worker {
 
     fn answered(&mut self, said: Said, answer: &Answer, around: &mut Around<'_>) {
         let witness = around.witness;
-        around.story.tell(around.now, || format!("worker {} hears of {}: {answer:?}", self.place, said.word()));
+        around.story.answer(around.now, || format!("worker {} hears of {}: {answer:?}", self.place, said.word()));
         let verb = match said.command {
             Command::Complete { .. } | Command::Fail { .. } => "report",
             Command::Record { .. } => "intend",
@@ -221,7 +226,18 @@ impl Worker {
                     self.wrong = Some(format!("claim {} of {} ended twice as something new", said.claim, said.run));
                 }
             }
-            Answer::Refused(Refusal::LeaseExpired { .. } | Refusal::StaleClaim { .. }) => witness.saw("report_late"),
+            Answer::Refused(Refusal::LeaseExpired { .. } | Refusal::StaleClaim { current: None, .. }) => {
+                witness.saw("report_late");
+            }
+            Answer::Refused(Refusal::StaleClaim { current: Some(_), .. }) => {
+                witness.saw("report_late");
+                witness.saw("claim_of_another_now");
+            }
+            Answer::Refused(Refusal::RunOver { status: Status::Cancelled, .. } | Refusal::Cancelling { .. })
+                if verb == "report" =>
+            {
+                witness.saw("cancel_overtakes_a_report");
+            }
             _ => {}
         }
         self.remember(said);

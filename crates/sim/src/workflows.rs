@@ -69,12 +69,18 @@ fn order(witness: Witness) -> Machine<u64> {
             }
         })
         .step("ship", move |_, n: u64| async move {
-            let children = (0..n % 4).map(|index| match n % 3 {
+            let count = n % 5;
+            let children = (0..count).map(|index| match n % 3 {
                 0 => child("leaf", &index).key(&format!("leaf-{}", index % 2)),
                 _ => child("leaf", &index),
             });
-            let join = if n % 4 < 2 { Join::AllTerminal } else { join(n) };
-            Ok(spawn(children, "rest", n).join(join).deadline(hours(5)))
+            let join = match join(n) {
+                Join::Quorum(of) if u64::from(of) > count => Join::AllTerminal,
+                join => join,
+            };
+            let spawned = spawn(children, "rest", n).join(join);
+            // Without a deadline nothing but word of its children wakes it.
+            Ok(if n & 8 == 0 { spawned.deadline(hours(5)) } else { spawned })
         })
         .step("rest", async |ctx, n: u64| {
             if ctx.attempt() == 0 && n.is_multiple_of(5) {

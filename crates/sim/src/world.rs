@@ -4,6 +4,7 @@
 mod clients;
 mod faults;
 mod heal;
+mod rules;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,11 +22,11 @@ use crate::net::{Drawn, Net};
 use crate::nodes::{BEGINNING_MS, NODE_LEASE_MS, Node};
 use crate::panics;
 use crate::profile::Profile;
-use crate::story::Story;
+use crate::story::{Listener, Story};
 use crate::truth::Witness;
 use crate::workers::{Around, Worker};
 
-/// Events between two looks at everything.
+/// Events between two looks at everything, in worlds that are not watched all the time.
 const AUDIT_EVERY: u64 = 64;
 /// Steps of time in which nodes keep their leases, before it leaps.
 const STEPS_MAX: i64 = 150;
@@ -68,7 +69,7 @@ pub(crate) struct World {
 
 impl World {
     /// The world of a seed, before anything has happened.
-    pub(crate) fn new(seed: u64, tells: bool) -> Self {
+    pub(crate) fn new(seed: u64, listener: Option<Listener>) -> Self {
         let mut dice = Dice::new(seed);
         let profile = Profile::draw(&mut dice);
         let time = Arc::new(AtomicI64::new(BEGINNING_MS));
@@ -95,7 +96,7 @@ impl World {
             runs: Vec::new(),
             questions: 0,
             wrong: None,
-            story: Story::new(tells, BEGINNING_MS),
+            story: Story::new(listener, BEGINNING_MS),
             profile,
         }
     }
@@ -109,7 +110,7 @@ impl World {
         for event in 0..self.profile.events {
             self.happen()?;
             self.is_nothing_amiss()?;
-            if event % AUDIT_EVERY == AUDIT_EVERY - 1 {
+            if self.profile.watched || event % AUDIT_EVERY == AUDIT_EVERY - 1 {
                 self.audit()?;
             }
         }
@@ -138,6 +139,7 @@ impl World {
                 WriteFault::UnknownTorn => "append_torn",
                 WriteFault::FatalWritten => "append_fatal_written",
                 WriteFault::FatalLost => "append_fatal_lost",
+                WriteFault::FatalTorn => "append_fatal_torn",
             };
             (name, times)
         }));
@@ -154,7 +156,7 @@ impl World {
 
     /// A number that two lives of the same seed share, unless something of them is not of the seed.
     pub(crate) fn hash(&mut self) -> u64 {
-        self.view.hash() ^ self.questions.wrapping_mul(31)
+        self.view.hash() ^ self.questions.wrapping_mul(31) ^ self.story.hash()
     }
 
     /// How many questions were asked.
@@ -187,11 +189,11 @@ impl World {
         if self.nodes[place].life.as_ref().is_none_or(|life| life.crank.closed().is_some()) {
             self.open(place)?;
         }
-        self.strike(place);
+        self.strike(place)?;
         if !self.late.is_empty() && self.dice.chance(LATE) {
             self.write_late();
         }
-        match self.dice.weighted(&[60, 24, 8, 5, 3, 30, 20]) {
+        match self.dice.weighted(&[60, 24, 8, 5, 3, 30, 20, 2]) {
             0 => {
                 for _ in 0..=self.dice.below(6) {
                     self.turn(place);
@@ -211,6 +213,7 @@ impl World {
                     self.work(worker, false);
                 }
             }
+            7 => self.change_rule(place)?,
             _ => {
                 for _ in 0..=self.dice.below(8) {
                     self.carry(false);
@@ -333,6 +336,7 @@ impl World {
     fn audit(&mut self) -> Result<(), Violation> {
         self.store.faults().fail_reads(0);
         self.view.look()?;
+        self.view.check_places()?;
         self.view.compare()?;
         checkers::check(&self.view, &self.witness)
     }

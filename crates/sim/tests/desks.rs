@@ -13,7 +13,7 @@ use abide_kernel::transition::claim::Definition;
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::start::StartAnswer;
 use abide_kernel::{Claimant, Consume, Fingerprint, Outcome, Payload, RunId, StartSpec, Status, TokenHash};
-use abide_runtime::{Claiming, Letter, Offer};
+use abide_runtime::{Claiming, Letter, Offer, QueueRule};
 use cluster::{Cluster, LEASE_MS, poll};
 
 const ALL: [usize; 2] = [0, 1];
@@ -273,4 +273,32 @@ fn a_seat_is_answered_also_with_nothing() {
     cluster.settle();
     let again = take(&cluster, 0, 1);
     assert_eq!((again.len(), again[0].reclaims), (1, 0));
+}
+
+/// AB-17, AB-19: what is paused or at its cap is nothing to come for. A node that had such work called workers from another's desk,
+/// had nothing for them, and called them again, without end and as fast as letters travel. They are called when it may begin.
+#[test]
+fn nobody_is_called_for_what_may_not_begin() {
+    let cluster = Cluster::new(2);
+    let rule = |paused: bool, at_most: Option<u32>| {
+        for node in 0..2 {
+            let change = |rule: &mut QueueRule| (rule.paused, rule.at_most) = (paused, at_most);
+            cluster.node(node).engine().change_queue(&"default".into(), &"default".into(), change).unwrap();
+        }
+    };
+    rule(true, None);
+    start(&cluster, 12);
+    let mut waiting: Vec<_> = (0..12).map(|_| Box::pin(claim(&cluster, 1, 1).work())).collect();
+    let mut given = |cluster: &Cluster| {
+        // It does not come to rest while letters go to and fro.
+        cluster.settle();
+        let before = waiting.len();
+        waiting.retain_mut(|work| poll(work.as_mut()).is_none());
+        before - waiting.len()
+    };
+    assert_eq!(given(&cluster), 0);
+    rule(false, Some(1));
+    assert_eq!(given(&cluster), 2, "one of each node");
+    rule(false, None);
+    assert_eq!(given(&cluster), 10);
 }

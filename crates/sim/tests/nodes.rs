@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 
 use abide::{Payload, Status};
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{RunId, ShardId, ShardMap, StartSpec};
+use abide_kernel::{RunId, Seq, ShardId, ShardMap, StartSpec};
 use abide_runtime::Letter;
+use abide_store::memory::Rot;
 use abide_store::{Filter, Page, Store};
 use cluster::{Cluster, LEASE_MS, Stay, poll};
 
@@ -283,7 +284,7 @@ fn a_damaged_shard_is_set_aside_and_the_others_go_on() {
     let mut cluster = Cluster::new(2);
     let runs = start_everywhere(&cluster, 0);
     let damaged = shard_of(&cluster, 0, &runs);
-    cluster.store.faults().corrupt_shard(damaged);
+    cluster.store.faults().rot(Rot::Shard(damaged), 0);
     cluster.nodes[0].take().unwrap().engine().crash();
     cluster.pass_for(2 * LEASE_MS, &[1]);
     assert_eq!((cluster.serves(), cluster.node(1).closed()), (vec![0, 3], None));
@@ -300,7 +301,7 @@ fn a_shard_whose_mail_is_damaged_is_set_aside_and_the_others_go_on() {
     let cluster = Cluster::new(2);
     let runs = start_everywhere(&cluster, 0);
     let damaged = shard_of(&cluster, 1, &runs);
-    cluster.store.faults().corrupt_mail(damaged);
+    cluster.store.faults().rot(Rot::Mail(damaged), 0);
     for n in 0..12u64 {
         // Those that would live there are refused.
         let client = cluster.client(0);
@@ -310,6 +311,43 @@ fn a_shard_whose_mail_is_damaged_is_set_aside_and_the_others_go_on() {
     goes_on_without(&cluster, &[0, 1], damaged, &runs);
     let seen = cluster.store.reader().unwrap().membership().unwrap().unwrap();
     assert_eq!(seen.shards[usize::from(damaged.0)].owner, None, "nobody serves it, and the store says so");
+}
+
+/// G10: a run whose index row is damaged, and whose journal begins anew behind the watermark, is as the journal says. It used to
+/// be taken as the compacted row left it, without the rows after that one: what had been acknowledged since was gone.
+#[test]
+fn a_damaged_index_row_takes_nothing_from_a_journal_that_begins_anew() {
+    let mut cluster = Cluster::new(1);
+    let runs: Vec<_> = start_everywhere(&cluster, 0);
+    let home = |run: RunId| ShardMap::new(4).home(run.slot());
+    let at_home: Vec<RunId> = runs.iter().copied().filter(|run| home(*run) == home(runs[0])).collect();
+    let [damaged, run, ..] = at_home[..] else { panic!("two of twelve runs are in one shard of four") };
+    // Behind the first row of a damaged run index rows count for nothing, so that the log is folded from there for good.
+    let rows = cluster.store.reader().unwrap().scan(home(run), Seq(0), 100).unwrap();
+    let row = rows.into_iter().map(Result::unwrap).find(|row| row.run == damaged).unwrap();
+    cluster.store.faults().lose_index();
+    cluster.store.faults().rot(Rot::Row(home(run), row.seq), 7);
+    restart(&mut cluster, 0, 1);
+    let handle = cluster.client(1).run(run);
+    cluster.wait(&[1], async { handle.compact().await.unwrap() });
+    cluster.wait(&[1], async { handle.signal("later", &7u64).await.unwrap() });
+    cluster.pass_for(2 * LEASE_MS, &[1]);
+    let kept = cluster.store.reader().unwrap().read_run(run).unwrap().expect("its index row was written");
+    assert!(kept.run.inbox.iter().any(|signal| &*signal.name == "later"), "and has the signal");
+    cluster.store.faults().rot(Rot::Checkpoint(run), 7);
+    restart(&mut cluster, 1, 2);
+    let shown = cluster.wait(&[2], async { cluster.client(2).run(run).show().await.unwrap() });
+    assert!(shown.inbox.iter().any(|signal| &*signal.name == "later"), "found {shown:?}");
+    let told = cluster.wait(&[2], async { cluster.client(2).run(damaged).show().await });
+    assert!(told.unwrap_err().to_string().contains("damaged"));
+}
+
+/// A node dies, and another comes in its place and serves its shards.
+fn restart(cluster: &mut Cluster, dies: usize, comes: usize) {
+    cluster.nodes[dies].take().unwrap().engine().crash();
+    cluster.add(Stay::Long);
+    cluster.pass_for(2 * LEASE_MS, &[comes]);
+    assert_eq!(cluster.serves()[comes], 4);
 }
 
 /// SE-40: letters between nodes are hints. Without any of them what one shard sends to another still arrives, by the

@@ -6,7 +6,7 @@ use abide_store::conformance::{
     self, Fixture, SHARDS, append, compact, damage, envelopes, import, index, journal, kept, listing, purge, readers,
     reopen, tokens,
 };
-use abide_store::memory::MemoryStore;
+use abide_store::memory::{MemoryStore, Rot};
 
 struct InMemory(MemoryStore);
 
@@ -30,12 +30,12 @@ impl Fixture for InMemory {
     }
 
     fn corrupt_row(&mut self, store: Box<dyn Store>, shard: ShardId, seq: Seq) -> Box<dyn Store> {
-        self.0.faults().corrupt_row(shard, seq);
+        assert!(self.0.faults().rot(Rot::Row(shard, seq), 0));
         self.reopen(store)
     }
 
     fn corrupt_checkpoint(&mut self, store: Box<dyn Store>, run: RunId) -> Box<dyn Store> {
-        self.0.faults().corrupt_checkpoint(run);
+        assert!(self.0.faults().rot(Rot::Checkpoint(run), 0));
         self.reopen(store)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use abide_kernel::shard::Batch;
 use abide_kernel::{Row, RunId, Seq, ShardEpoch, ShardId, Timestamp};
-use abide_store::memory::{Attendant, MemoryStore, Stage, Word, WriteFault};
+use abide_store::memory::{Attendant, MemoryStore, Rot, Stage, Word, WriteFault};
 use abide_store::{FaultKind, Store, Verdict};
 
 fn batch(epoch: ShardEpoch, seq: u64) -> Batch {
@@ -66,19 +66,28 @@ fn a_fault_waits_for_a_write() {
     assert_eq!(store.append(&[batch(epoch, 1), batch(epoch, 2)]).unwrap(), [Verdict::Durable; 2]);
 }
 
-/// With relaxed durability the last moments may be lost with the power, and only those.
+/// What has rotted is noticed, and is as it was once it is mended, unless it was written anew meanwhile.
 #[test]
-fn what_was_not_synced_is_lost_with_the_power() {
+fn what_has_rotted_can_be_mended() {
     let mut store = MemoryStore::new(1);
     let epoch = store.open_shard(ShardId(0), "a").unwrap().epoch;
-    store.append(&[batch(epoch, 1)]).unwrap();
-    store.faults().stop_syncing();
-    store.append(&[batch(epoch, 2)]).unwrap();
-    assert_eq!(head(&store), 2);
-    store.faults().lose_unsynced();
-    assert_eq!(head(&store), 1);
-    store.faults().lose_unsynced();
-    assert_eq!(head(&store), 1);
+    store.append(&[batch(epoch, 1), batch(epoch, 2)]).unwrap();
+    let sound = |store: &mut MemoryStore| {
+        let scanned = store.scan(ShardId(0), Seq(0), 9).unwrap();
+        scanned.iter().map(Result::is_ok).collect::<Vec<bool>>()
+    };
+    assert!(store.faults().rot(Rot::Row(ShardId(0), Seq(2)), 3), "there is such a row");
+    assert!(!store.faults().rot(Rot::Row(ShardId(0), Seq(3)), 3), "there is no such row");
+    assert_eq!(sound(&mut store), [true, false]);
+    store.faults().heal();
+    assert_eq!(sound(&mut store), [true, false], "that no write fails any more mends nothing");
+    assert!(store.faults().rot(Rot::Row(ShardId(0), Seq(2)), 70), "twice, in another place");
+    store.faults().mend();
+    assert_eq!(sound(&mut store), [true, true]);
+    assert!(store.faults().rot(Rot::Shard(ShardId(0)), 0));
+    assert!(store.open_shard(ShardId(0), "b").is_err());
+    store.faults().mend();
+    assert!(store.open_shard(ShardId(0), "b").is_ok());
 }
 
 /// Reads fail as often as they are told to, and a failed flush leaves the log alone.

@@ -67,12 +67,14 @@ impl Shard {
         self.join(id, Worker::default());
     }
 
-    /// Whether there is an attempt that the worker could claim now, caps and rates aside.
+    /// Whether there is an attempt that the worker could claim now: it would be given one if it asked.
     #[must_use]
-    pub fn has_work(&mut self, worker: WorkerId) -> bool {
+    pub fn has_work(&mut self, now: Timestamp, worker: WorkerId, throttle: &mut Throttle) -> bool {
+        if self.ready.is_empty() {
+            return false;
+        }
         self.refresh_lanes(worker);
-        let worker = &self.workers[worker.0 as usize];
-        worker.lanes.iter().any(|(lane, _)| self.ready.first(*lane).is_some())
+        self.next_for(now, worker, throttle).is_some()
     }
 
     /// Whether anything waits to be claimed, by whomever.
@@ -179,16 +181,21 @@ impl Shard {
         worker.lanes_seen = self.ready.lane_count();
     }
 
-    fn claim_next(&mut self, now: Timestamp, id: WorkerId, by: &Arc<Claimant>, throttle: &mut Throttle) -> bool {
+    /// The attempt that is next for a worker, its lane, and which of the worker's definitions it is of.
+    fn next_for(&self, now: Timestamp, id: WorkerId, throttle: &mut Throttle) -> Option<(Order, LaneId, usize)> {
         let worker = &self.workers[id.0 as usize];
         let firsts = worker.lanes.iter().filter_map(|(lane, definition)| {
             let order = self.ready.first(*lane)?;
             throttle.admits(self.tally.rules(*lane), now).then_some((order, *lane, *definition))
         });
-        let first = firsts.min_by_key(|(order, ..)| *order).filter(|(order, ..)| !self.ready.must_wait(order));
-        let Some((order, lane, definition)) = first else {
+        firsts.min_by_key(|(order, ..)| *order).filter(|(order, ..)| !self.ready.must_wait(order))
+    }
+
+    fn claim_next(&mut self, now: Timestamp, id: WorkerId, by: &Arc<Claimant>, throttle: &mut Throttle) -> bool {
+        let Some((order, lane, definition)) = self.next_for(now, id, throttle) else {
             return false;
         };
+        let worker = &self.workers[id.0 as usize];
         let (run, cursor) = (order.run, order.cursor);
         let Some(resident) = self.runs.get(&run) else {
             return false;

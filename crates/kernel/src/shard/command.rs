@@ -240,6 +240,12 @@ impl Command {
         }
     }
 
+    /// Whether nothing comes of it but its answer.
+    #[must_use]
+    pub fn changes_nothing(&self) -> bool {
+        matches!(self, Self::Watch { .. } | Self::Show { .. } | Self::Unflushed)
+    }
+
     /// Whether it may be given again when nobody knows what became of it: it carries a request or a claim by which its
     /// second coming is recognised, or it changes nothing.
     #[must_use]

@@ -5,9 +5,6 @@ use core::mem;
 use super::{Batch, Flush, Output, Shard};
 use crate::{RunId, Seq, Timestamp};
 
-/// Runs that were loaded and may leave again, before they are seen off.
-pub(super) const VISITORS_MAX: usize = 256;
-
 impl Shard {
     /// Takes the batch gathered so far. Everything in it must be appended, whole, after all batches before it.
     pub fn seal(&mut self) -> Option<Batch> {
@@ -37,7 +34,7 @@ impl Shard {
         self.advance(now);
         self.batches_durable += 1;
         assert!(self.batches_durable <= self.batches_sealed, "a batch is sealed before it is durable");
-        if self.visitors.len() >= VISITORS_MAX {
+        if self.visitors.len() >= self.config.windows.visitors {
             self.see_visitors_off();
         }
         for letter in &batch.settled {
@@ -107,7 +104,7 @@ impl Shard {
             self.gone.remove(&id);
         }
         let runs = &self.runs;
-        self.deadlines.trim(|run| runs.contains_key(&run));
+        self.deadlines.trim(self.config.windows.due, |run| runs.contains_key(&run));
     }
 
     /// Runs that were only looked at leave memory: their index rows are not behind, so no flush would see them off.

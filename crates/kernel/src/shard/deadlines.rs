@@ -7,7 +7,6 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use crate::limits::DUE_WINDOW_MAX;
 use crate::{RunId, Timestamp};
 
 /// The deadlines of a shard.
@@ -76,13 +75,14 @@ impl Deadlines {
         }
     }
 
-    /// Leaves the far entries of runs outside memory to the store, so that memory stays bounded.
-    pub fn trim(&mut self, resident: impl Fn(RunId) -> bool) {
-        if self.entries.len() < 2 * DUE_WINDOW_MAX {
+    /// Leaves the far entries of runs outside memory to the store, so that memory stays bounded: those after the first
+    /// `window`, once there are twice as many.
+    pub fn trim(&mut self, window: usize, resident: impl Fn(RunId) -> bool) {
+        if self.entries.len() < 2 * window {
             return;
         }
         let far: Vec<(Timestamp, RunId)> =
-            self.entries.iter().skip(DUE_WINDOW_MAX).filter(|(_, run)| !resident(*run)).copied().collect();
+            self.entries.iter().skip(window).filter(|(_, run)| !resident(*run)).copied().collect();
         for entry in &far {
             self.entries.remove(entry);
         }
@@ -95,6 +95,7 @@ impl Deadlines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::DUE_WINDOW_MAX;
 
     fn filled(count: usize) -> Deadlines {
         let mut deadlines = Deadlines::default();
@@ -117,17 +118,17 @@ mod tests {
     fn memory_keeps_one_window_of_deadlines_and_those_of_its_own_runs() {
         let most = 2 * DUE_WINDOW_MAX;
         let mut short = filled(most - 1);
-        short.trim(|_| false);
+        short.trim(DUE_WINDOW_MAX, |_| false);
         assert_eq!((short.entries.len(), short.horizon), (most - 1, None), "there is room for two windows");
         let mut long = filled(most);
         let resident = RunId(most as u128 - 1);
-        long.trim(|run| run == resident);
+        long.trim(DUE_WINDOW_MAX, |run| run == resident);
         assert_eq!(long.entries.len(), DUE_WINDOW_MAX + 1);
         assert!(long.entries.iter().any(|(_, run)| *run == resident));
         assert_eq!(long.horizon, Some(Timestamp(DUE_WINDOW_MAX as i64)));
         // A second look moves the horizon only towards now.
         (0..DUE_WINDOW_MAX).for_each(|n| long.arm(Timestamp(-1), RunId(1 << 64 | n as u128)));
-        long.trim(|_| false);
+        long.trim(DUE_WINDOW_MAX, |_| false);
         assert_eq!(long.horizon, Some(Timestamp(0)));
     }
 }

@@ -4,7 +4,6 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::commit::VISITORS_MAX;
 use super::messages::Known;
 use super::ready::Order;
 use super::resident::Resident;
@@ -85,12 +84,13 @@ impl Shard {
         if self.runs.contains_key(&id) {
             self.expire(id);
         }
-        if self.visitors.len() >= 2 * VISITORS_MAX {
-            self.see_visitors_off();
-        }
         let known = corrupt.as_deref().map_or(Known::Run(id), |found| Known::Corrupt(id, found));
         self.consume_inbound(&known);
         self.pump();
+        // Not before: what was loaded for a message would be gone when the message is obeyed.
+        if self.visitors.len() >= 2 * self.config.windows.visitors {
+            self.see_visitors_off();
+        }
     }
 
     /// The store's answer to a load of a key: the run that occupies it, if there is one. While its record is damaged,
@@ -184,9 +184,8 @@ impl Shard {
             self.forget(id, row.seq);
             return Ok(());
         }
-        let begins = row.rev.0 == 1 || matches!(row.facts.first(), Some(crate::Fact::Compacted(_)));
         match self.runs.get_mut(&id) {
-            None if begins => {
+            None if row.begins() => {
                 let run = Run::begin(row).map_err(|bad| alloc::format!("{id}: {bad}"))?;
                 // Long after a purge, the same request may have begun a run of its own under the same id.
                 if self.gone.remove(&id).is_some() {

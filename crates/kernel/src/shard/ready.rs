@@ -12,7 +12,7 @@ use core::mem;
 use smallvec::SmallVec;
 
 use super::hash::Map;
-use crate::limits::{KEY_WINDOW_MAX, READY_WINDOW_MAX};
+use crate::limits::{DUE_WINDOW_MAX, KEY_WINDOW_MAX, READY_PAGE_MAX, READY_WINDOW_MAX, VISITORS_MAX};
 use crate::{Concurrency, Fingerprint, RunId, Seq, Str, Timestamp};
 
 /// The order in which attempts are claimed: priority, then when they became eligible, then arrival.
@@ -133,18 +133,25 @@ impl Edge {
     }
 }
 
-/// How much of each line is kept in memory; up to twice as much before a line is cut.
+/// How much of each line, and of what is due, is kept in memory; up to twice as much before the rest is left to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
     /// Attempts without a concurrency key, of one queue, workflow and version.
     pub lane: usize,
     /// Attempts of one concurrency key; at least as many as may execute at once.
     pub key: usize,
+    /// Deadlines of runs outside memory.
+    pub due: usize,
+    /// Waiting attempts that are read at a time.
+    pub page: usize,
+    /// Runs that were only looked at.
+    pub visitors: usize,
 }
 
 impl Default for Windows {
     fn default() -> Self {
-        Self { lane: READY_WINDOW_MAX, key: KEY_WINDOW_MAX }
+        let (lane, key, due) = (READY_WINDOW_MAX, KEY_WINDOW_MAX, DUE_WINDOW_MAX);
+        Self { lane, key, due, page: READY_PAGE_MAX, visitors: VISITORS_MAX }
     }
 }
 
@@ -505,5 +512,25 @@ mod tests {
         assert_eq!(ready.first(lane), Some(order(5, 4)), "the saturated key does not block the unkeyed attempt");
         ready.leave("n", &one);
         assert_eq!(ready.first(lane), Some(order(0, 2)));
+    }
+
+    /// A key of which nothing waits and nothing executes takes no memory, whichever of the two was the last.
+    #[test]
+    fn an_idle_key_is_forgotten() {
+        let mut ready = Ready::default();
+        let lane = lane(&mut ready);
+        let one = Concurrency { key: "k".into(), limit: 1 };
+        let keyed = Some(("n", &one));
+        ready.insert(lane, order(0, 2), keyed);
+        ready.remove(lane, order(0, 2), keyed);
+        assert!(ready.gates.is_empty(), "what waited was taken away");
+        ready.insert(lane, order(0, 3), keyed);
+        ready.enter("n", &one);
+        ready.remove(lane, order(0, 3), keyed);
+        assert_eq!(ready.gates.len(), 1, "it executes");
+        ready.leave("n", &one);
+        assert!(ready.gates.is_empty(), "it has ended");
+        ready.paged(&key_line("n", &one), None);
+        assert!(ready.gates.is_empty(), "nothing came from the store");
     }
 }

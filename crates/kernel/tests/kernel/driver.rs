@@ -234,6 +234,25 @@ fn visitors_leave() {
     assert_eq!(world.resident_runs(), 2);
 }
 
+/// G3: what is said to a run outside memory reaches it, however many are brought back before the next commit. The run whose
+/// loading made room used to be seen off before the message that it was loaded for was obeyed; the message was used up.
+#[test]
+fn whoever_is_loaded_for_a_message_stays_for_it() {
+    let mut world = world(1);
+    let runs = cold(&mut world, 520);
+    world.held = true;
+    for (run, number) in runs.iter().zip(1..) {
+        let reason = Arc::new(ErrorInfo::terminal("cancelled", "late"));
+        let message = Message::Cancel { run: *run, request: world.request(), cascade: false, reason };
+        world.shards[0].receive(world.now, Envelope { from: ShardId(0), to: ShardId(0), number, message });
+    }
+    world.settle();
+    world.held = false;
+    world.settle();
+    let missed = runs.iter().filter(|run| world.folded(**run).expect("a run").end.is_none()).count();
+    assert_eq!(missed, 0);
+}
+
 /// A shard counts what it has not looked at in time.
 #[test]
 fn overdue_runs_are_counted() {

@@ -1,9 +1,10 @@
 //! Waits that the code gives up: what was sent to them is not lost, keeps its order, and nothing wakes the run for them.
 
-use crate::support::act::{completing, flow, payload, show};
+use crate::support::act::{awaiting, complete, completing, flow, payload, show};
 use crate::support::{BASE, Crash, Hand, World, check, token};
 use abide_kernel::limits::INBOX_SIGNALS_MAX;
 use abide_kernel::shard::{Answer, Command};
+use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::record::{Entry, Recording, Wanted};
 use abide_kernel::transition::signal::{self, Sent};
 use abide_kernel::{Fact, Moment, OpKind, OpState, Outcome, Payload, Policy, RunId, Status};
@@ -122,6 +123,26 @@ fn a_signal_is_processed_when_the_code_has_seen_it() {
     assert_eq!(got(&mut world, run, 2), Some("1".into()));
     let kind = &shown.op(2).expect("an entry").kind;
     assert!(matches!(kind, OpKind::Signal { got: None, .. }), "nothing is kept of what cannot come back: {kind:?}");
+    check::check(&world);
+}
+
+/// GD-29: a signal that was offered before and that a wait gives back in the row in which the step awaits it again is in the
+/// inbox then: the step does not spin on it, and waits for what comes after it.
+#[test]
+fn what_is_given_back_with_an_await_is_not_offered_again() {
+    let (mut world, run) = claimed();
+    let await_go = complete(&world, run, awaiting("go"));
+    recorded(&world.ask(await_go));
+    send(&mut world, run, "1");
+    assert_eq!(world.claim("w1", 1), 1);
+    recorded(&record(&mut world, run, vec![wait(1)]));
+    assert_eq!(got(&mut world, run, 1), Some("1".into()), "the inbox is empty, until the row that follows");
+    let entries = vec![Entry::Withdraw { op: 1 }];
+    let completing = Completing { entries, ..completing(&world, run, awaiting("go")) };
+    recorded(&world.ask(Command::Complete { run, completing }));
+    assert_eq!((show(&mut world, run).inbox.len(), world.claim("w1", 1)), (1, 0));
+    send(&mut world, run, "2");
+    assert_eq!((show(&mut world, run).inbox.len(), world.claim("w1", 1)), (2, 1));
     check::check(&world);
 }
 

@@ -3,7 +3,7 @@
 use crate::support::act::{cancel, complete, done, flow, limited};
 use crate::support::{Crash, Hand, World};
 use abide_kernel::shard::{Command, Output};
-use abide_kernel::{Outcome, Payload, PlannedStep, RunId, StartSpec, Timestamp};
+use abide_kernel::{Concurrency, Outcome, Payload, PlannedStep, RunId, StartSpec, Timestamp};
 
 fn world() -> World {
     let mut world = World::new(1);
@@ -224,4 +224,101 @@ fn a_better_priority_takes_the_place_of_its_key() {
     assert!(world.dispatches.contains_key(&first) && !world.dispatches.contains_key(&later));
     finish(&mut world, first, done());
     assert_eq!(world.claim("w1", 9), 1);
+}
+
+/// The lines of attempts without a key and of those with one, and how much of each is kept in memory.
+fn lines() -> [(StartSpec, usize); 2] {
+    [(flow(), 2), (limited("k"), 1)]
+}
+
+/// Up to two windows of a line stay in memory, and of a longer one the first. A line that is short again is left whole.
+#[test]
+fn a_line_is_cut_where_it_is_longer_than_two_windows() {
+    for (spec, window) in lines() {
+        let waiting = |count: usize| {
+            let mut world = world();
+            for _ in 0..count {
+                world.start(spec.clone());
+            }
+            world
+        };
+        for (count, kept) in [(2 * window, 2 * window), (2 * window + 1, window)] {
+            let mut world = waiting(count);
+            world.flush();
+            assert_eq!(world.resident_runs(), kept, "of {count}");
+        }
+        let mut world = waiting(2 * window + 1);
+        assert_eq!(world.claim("w1", 1), 1);
+        world.flush();
+        assert_eq!(world.resident_runs(), 2 * window + 1, "one executes, and two windows wait");
+    }
+}
+
+/// A backlog that grows slowly, over many flushes, leaves memory like one that comes at once.
+#[test]
+fn a_line_that_grows_over_several_flushes_is_cut() {
+    for (spec, window) in lines() {
+        let mut world = world();
+        let mut runs = backlog(&mut world, (0..2 * window).map(|_| spec.clone()));
+        for _ in 0..5 {
+            runs.extend(backlog(&mut world, (0..3).map(|_| spec.clone())));
+            let (resident, waiting) = (world.resident_runs(), runs.len());
+            assert!(resident <= 2 * window, "{resident} of {waiting} runs are in memory");
+        }
+        let mut found = Vec::new();
+        while found.len() < runs.len() {
+            let claimed = drain(&mut world);
+            assert!(!claimed.is_empty(), "{} of {} were found", found.len(), runs.len());
+            claimed.iter().for_each(|run| finish(&mut world, *run, done()));
+            found.extend(claimed);
+        }
+        assert_eq!(found, runs);
+    }
+}
+
+/// GD-37: a key may have room for more than a page holds. Pages are then read until it is full, and no further: as many
+/// attempts execute at once as may, and none is left behind.
+#[test]
+fn a_key_with_more_room_than_a_page_holds_is_filled() {
+    let mut world = world();
+    let wide = StartSpec { concurrency: Some(Concurrency { key: "k".into(), limit: 5 }), ..flow() };
+    let runs = backlog(&mut world, (0..20).map(|_| wide.clone()));
+    assert_eq!(world.resident_runs(), 5, "as many as may execute at once");
+    world.crash(Crash::BeforeAppend);
+    assert_eq!(world.resident_runs(), 6, "three pages of two");
+    let mut found = drain(&mut world);
+    assert_eq!(found, runs[..5]);
+    for ended in &runs {
+        finish(&mut world, *ended, done());
+        found.extend(drain(&mut world));
+    }
+    assert_eq!(found, runs);
+}
+
+/// A line is cut behind all attempts of a run, because the store knows a run by its first: the page behind the edge begins
+/// with the next run. One that was cut within left memory while the page was on its way, and its last attempt was passed over.
+#[test]
+fn no_attempt_is_left_behind_where_a_line_is_cut() {
+    let mut world = world();
+    let plan = |step: &str, needs: &[&str]| PlannedStep {
+        step: step.into(),
+        needs: needs.iter().map(|need| (*need).into()).collect(),
+    };
+    let steps = vec![plan("first", &[]), plan("a", &["first"]), plan("b", &["first"]), plan("c", &["first"])];
+    let runs: Vec<RunId> = (0..3).map(|_| world.start(StartSpec { steps: steps.clone(), ..flow() })).collect();
+    // From its first claim on a run waits in the line of its definition: the nine attempts that follow stand in one.
+    assert_eq!(drain(&mut world), runs);
+    runs.iter().for_each(|run| finish(&mut world, *run, done()));
+    world.flush();
+    world.loads_held = true;
+    for step in ["a", "b"] {
+        assert_eq!(world.claim("w1", 1), 1);
+        assert_eq!(&*world.dispatches[&runs[0]].step, step);
+        finish(&mut world, runs[0], done());
+    }
+    world.flush();
+    world.loads_held = false;
+    world.settle();
+    let [first, second, third] = runs[..] else { panic!("three runs") };
+    assert_eq!(drain(&mut world), [first, second, second, second, third, third, third]);
 }

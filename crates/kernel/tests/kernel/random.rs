@@ -385,7 +385,8 @@ impl Play {
             let runs = self.runs(shard);
             let work = runs.iter().any(|run| is_ready(run, &runs, now));
             let worker = self.world.worker("w1");
-            assert_eq!(self.world.shards[shard].has_work(worker), work, "ready work at {now:?}");
+            let found = self.world.shards[shard].has_work(now, worker, &mut self.world.throttle);
+            assert_eq!(found, work, "ready work at {now:?}");
             let wake = self.world.shards[shard].next_wake();
             assert!(wake.is_none_or(|wake| wake > now), "it wants to be woken in the past");
             for run in &runs {

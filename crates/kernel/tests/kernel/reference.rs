@@ -1,24 +1,37 @@
-//! A shard beside a map: random signals, timers, joins, business keys and cancels, with time, flushes and crashes between
-//! them. What a simple map of runs says, the shard says.
+//! A shard beside a map: random signals, timers, joins, business keys, cancels, failures, leases and dead letters, with time,
+//! flushes and crashes between them. What a simple map of runs says, the shard says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::support::act::{cancel, completing, done, flow, keyed, next, payload, show, sleeping, spawn};
 use crate::support::random::config;
-use crate::support::{Crash, Hand, World, check};
+use crate::support::{Crash, Hand, World, check, token};
+use abide_kernel::limits::DELIVERIES_MAX_DEFAULT;
 use abide_kernel::shard::{Answer, Command, Output};
+use abide_kernel::transition::fail::Failing;
 use abide_kernel::transition::signal::{Accepted, Sent};
 use abide_kernel::transition::start::{RejectReason, StartAnswer};
-use abide_kernel::{Join, Moment, OnConflict, Outcome, Payload, Refusal, RunId, StartSpec, Status, Timestamp};
+use abide_kernel::{
+    Backoff, ClaimId, ErrorInfo, Join, Moment, OnConflict, Outcome, Payload, Refusal, RetryPolicy, RunId, StartSpec,
+    Status, Timestamp,
+};
 use proptest::prelude::*;
 
 const LEASE_MS: u64 = 1_000;
+/// How often an attempt is delivered without an answer before it is set aside.
+const DELIVERIES_MAX: u32 = 2;
+/// How a failed step is tried again.
+const RETRY_MS: u64 = 300;
+const RETRIES_MAX: u32 = 2;
 
 /// Where a run stands, as the map has it.
 #[derive(Clone, Debug, PartialEq)]
 enum Stand {
     Ready,
+    Later { until: Timestamp },
     Held { until: Timestamp },
+    Aside,
     Awaiting { name: &'static str, until: Option<Timestamp> },
     Sleeping { until: Timestamp },
     Joining { left: BTreeSet<RunId>, won: u32, lost: u32, join: Join },
@@ -38,17 +51,35 @@ struct Kept {
     /// What it awaited last, and what it had received when it was claimed.
     awaits: Option<&'static str>,
     seen: u64,
+    /// How often its step failed, how often its worker was lost, and how often that may be.
+    retries: u32,
+    reclaims: u32,
+    deliveries_max: u32,
 }
 
 impl Kept {
     fn new(key: Option<String>, input: &'static str, parent: Option<RunId>) -> Self {
-        let (inbox, dedup) = (Vec::new(), BTreeMap::new());
-        Self { stand: Stand::Ready, key, input, parent, inbox, signals: 0, dedup, awaits: None, seen: 0 }
+        Self {
+            stand: Stand::Ready,
+            key,
+            input,
+            parent,
+            inbox: Vec::new(),
+            signals: 0,
+            dedup: BTreeMap::new(),
+            awaits: None,
+            seen: 0,
+            retries: 0,
+            reclaims: 0,
+            // Children are given as they come.
+            deliveries_max: if parent.is_none() { DELIVERIES_MAX } else { DELIVERIES_MAX_DEFAULT },
+        }
     }
 
     fn status(&self) -> Status {
         match &self.stand {
-            Stand::Ready => Status::Runnable,
+            Stand::Ready | Stand::Later { .. } => Status::Runnable,
+            Stand::Aside => Status::DeadLettered,
             Stand::Held { .. } => Status::Executing,
             Stand::Awaiting { .. } => Status::AwaitingSignal,
             Stand::Sleeping { .. } => Status::Sleeping,
@@ -78,6 +109,10 @@ enum Op {
     Sleep(u8, u16),
     Spawn { run: u8, children: u8, join: u8 },
     Again(u8),
+    Fail { run: u8, cured: bool },
+    Beat(u8),
+    GiveBack(u8),
+    Settle { run: u8, requeue: bool },
     Signal { run: u8, which: bool, dedup: Option<u8> },
     Cancel(u8, bool),
     Tick(u16),
@@ -98,9 +133,13 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (n(), 1u16..1_500).prop_map(|(run, ms)| Op::Sleep(run, ms)),
         2 => (n(), 1u8..4, n()).prop_map(|(run, children, join)| Op::Spawn { run, children, join }),
         1 => n().prop_map(Op::Again),
+        3 => (n(), prop::bool::weighted(0.8)).prop_map(|(run, cured)| Op::Fail { run, cured }),
+        2 => n().prop_map(Op::Beat),
+        1 => n().prop_map(Op::GiveBack),
+        3 => (n(), prop::bool::weighted(0.7)).prop_map(|(run, requeue)| Op::Settle { run, requeue }),
         5 => (n(), any::<bool>(), proptest::option::of(0u8..3)).prop_map(|(run, which, dedup)| Op::Signal { run, which, dedup }),
         1 => (n(), any::<bool>()).prop_map(|(run, cascade)| Op::Cancel(run, cascade)),
-        4 => (0u16..900).prop_map(Op::Tick),
+        5 => (0u16..1_400).prop_map(Op::Tick),
         2 => Just(Op::Flush),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(late, forget)| Op::Crash { late, forget }),
     ]
@@ -148,6 +187,10 @@ impl Pair {
                 self.complete(*run, outcome);
             }
             Op::Again(n) => self.complete_unheld(*n),
+            Op::Fail { run, cured } => self.fail(*run, *cured),
+            Op::Beat(n) => self.beat(*n),
+            Op::GiveBack(n) => self.give_back(*n),
+            Op::Settle { run, requeue } => self.settle(*run, *requeue),
             Op::Signal { run, which, dedup } => self.signal(*run, name(*which), dedup.map(|key| format!("d{key}"))),
             Op::Cancel(n, cascade) => self.cancel(*n, *cascade),
             Op::Tick(ms) => self.tick(u64::from(*ms)),
@@ -172,7 +215,7 @@ impl Pair {
     fn start(&mut self, key: Option<u8>, reuse: bool, input: &'static str) {
         let key = key.map(|key| format!("k{key}"));
         let mut spec = key.as_deref().map_or_else(flow, keyed);
-        spec.input = payload(input);
+        (spec.input, spec.deliveries_max) = (payload(input), Some(DELIVERIES_MAX));
         if let (Some(key), true) = (&mut spec.key, reuse) {
             key.on_conflict = OnConflict::Reuse;
         }
@@ -231,6 +274,7 @@ impl Pair {
         if !matches!(outcome, Outcome::Await { .. }) {
             kept.consume();
         }
+        (kept.retries, kept.reclaims) = (0, 0);
         match outcome {
             Outcome::Done { .. } => self.end(id, Status::Done),
             Outcome::Next { .. } => kept.stand = Stand::Ready,
@@ -247,6 +291,74 @@ impl Pair {
                 self.map.extend(children.into_iter().map(|child| (child, Kept::new(None, "{}", Some(id)))));
             }
             other => panic!("nobody says {other:?}"),
+        }
+    }
+
+    fn held(&self, n: u8) -> Option<(RunId, ClaimId)> {
+        let id = self.pick(n, |kept| matches!(kept.stand, Stand::Held { .. }))?;
+        Some((id, self.world.dispatches[&id].claim))
+    }
+
+    /// A step fails: it is tried again after a while, or its run ends.
+    fn fail(&mut self, n: u8, cured: bool) {
+        let Some((id, claim)) = self.held(n) else { return };
+        let error = if cured { ErrorInfo::retryable("error", "x") } else { ErrorInfo::terminal("error", "x") };
+        let policy = RetryPolicy { backoff: Backoff::Constant, ..RetryPolicy::exponential(RETRY_MS) };
+        let failing = Failing {
+            claim: claim.number,
+            token: token("w1"),
+            error: Arc::new(error),
+            retry: Some(RetryPolicy { retries_max: Some(RETRIES_MAX), ..policy }),
+            seed: 0,
+            entries: Vec::new(),
+            reopen: Vec::new(),
+            set_aside: false,
+        };
+        let answer = self.world.ask(Command::Fail { run: id, failing: Box::new(failing) });
+        assert!(matches!(answer, Answer::Recorded { duplicate: false, .. }), "{answer:?}");
+        let until = self.world.now.after(RETRY_MS);
+        let kept = self.map.get_mut(&id).expect("a known run");
+        if cured && kept.retries < RETRIES_MAX {
+            kept.retries += 1;
+            kept.stand = Stand::Later { until };
+        } else {
+            self.end(id, Status::Failed);
+        }
+    }
+
+    /// Whoever says that they live keeps what they hold.
+    fn beat(&mut self, n: u8) {
+        let Some((id, claim)) = self.held(n) else { return };
+        let until = self.world.now.after(LEASE_MS);
+        let answer = self.world.ask(Command::Heartbeat { claim, token: token("w1") });
+        assert!(!matches!(answer, Answer::Refused(_)), "{answer:?}");
+        self.map.get_mut(&id).expect("a known run").stand = Stand::Held { until };
+    }
+
+    /// What is given back was not delivered.
+    fn give_back(&mut self, n: u8) {
+        let Some((id, claim)) = self.held(n) else { return };
+        let answer = self.world.ask(Command::GiveBack { claim, token: token("w1") });
+        assert!(!matches!(answer, Answer::Refused(_)), "{answer:?}");
+        self.map.get_mut(&id).expect("a known run").stand = Stand::Ready;
+    }
+
+    /// What was set aside goes back and is delivered as often again, or is given up.
+    fn settle(&mut self, n: u8, requeue: bool) {
+        let Some(id) = self.pick(n, |kept| kept.stand == Stand::Aside).or_else(|| self.pick(n, |_| true)) else {
+            return;
+        };
+        let command = if requeue { Command::Requeue { run: id } } else { Command::Discard { run: id } };
+        let answer = self.world.ask(command);
+        if self.map[&id].stand != Stand::Aside {
+            return assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
+        }
+        assert!(matches!(answer, Answer::Recorded { duplicate: false, .. }), "{answer:?}");
+        if requeue {
+            let kept = self.map.get_mut(&id).expect("a known run");
+            (kept.stand, kept.reclaims) = (Stand::Ready, 0);
+        } else {
+            self.end(id, Status::Failed);
         }
     }
 
@@ -337,13 +449,17 @@ impl Pair {
         let now = self.world.now;
         for kept in self.map.values_mut() {
             let due = match &kept.stand {
-                Stand::Held { until } | Stand::Sleeping { until } => Some(*until),
+                Stand::Held { until } | Stand::Later { until } | Stand::Sleeping { until } => Some(*until),
                 Stand::Awaiting { until, .. } => *until,
-                Stand::Ready | Stand::Joining { .. } | Stand::Ended(_) => None,
+                Stand::Ready | Stand::Aside | Stand::Joining { .. } | Stand::Ended(_) => None,
             };
-            if due.is_some_and(|due| due <= now) {
-                kept.stand = Stand::Ready;
+            if due.is_none_or(|due| due > now) {
+                continue;
             }
+            // Whoever held it was lost.
+            let lost = matches!(kept.stand, Stand::Held { .. });
+            kept.reclaims += u32::from(lost);
+            kept.stand = if lost && kept.reclaims >= kept.deliveries_max { Stand::Aside } else { Stand::Ready };
         }
     }
 

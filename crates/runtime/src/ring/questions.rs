@@ -45,18 +45,25 @@ impl Forward {
     pub(crate) fn may_go_on(&self) -> bool {
         self.asked.as_ref().is_none_or(|asked| !asked.may_have) || self.command.is_repeatable()
     }
+
+    /// Somebody was asked who may have done it, and is not asked any more.
+    fn is_doubted(&mut self) {
+        self.waiter = std::mem::replace(&mut self.waiter, Waiter::Nobody).again();
+    }
+
+    /// The command, and whoever waits for it, told nothing yet.
+    pub(crate) fn into_parts(mut self) -> (Command, Waiter) {
+        if self.asked.as_ref().is_some_and(|asked| asked.may_have) {
+            self.is_doubted();
+        }
+        (self.command, self.waiter)
+    }
 }
 
 /// Whether nothing is kept of a command's answer: it changes nothing, or may wait for months and finds what came of it when
 /// it is given again.
 pub(crate) fn reads(command: &Command) -> bool {
-    matches!(
-        command,
-        Command::Watch { .. }
-            | Command::Show { .. }
-            | Command::Unflushed
-            | Command::Update { told: Told::Answered, .. }
-    )
+    command.changes_nothing() || matches!(command, Command::Update { told: Told::Answered, .. })
 }
 
 impl Ring {
@@ -83,6 +90,9 @@ impl Ring {
         let question = self.next_question;
         self.next_question += 1;
         let before = forward.asked.replace(Asked { process: process.clone(), question, epoch, may_have: true });
+        if before.as_ref().is_some_and(|asked| asked.may_have) {
+            forward.is_doubted();
+        }
         if !reads(&forward.command) {
             self.unsettled.entry(process.clone()).or_default().insert(question);
         }
@@ -107,11 +117,14 @@ impl Ring {
         self.forwards.iter().map(|(ticket, forward)| (*ticket, forward.slot)).collect()
     }
 
-    /// Everybody who waits for an answer from elsewhere.
-    pub(crate) fn take_forwards(&mut self) -> Vec<Waiter> {
+    /// Everybody who waits for an answer from elsewhere, and whether nothing but the answer comes of what they asked.
+    pub(crate) fn take_forwards(&mut self) -> Vec<(Waiter, bool)> {
         self.questions.clear();
         self.unsettled.clear();
-        std::mem::take(&mut self.forwards).into_values().map(|forward| forward.waiter).collect()
+        std::mem::take(&mut self.forwards)
+            .into_values()
+            .map(|forward| (forward.waiter, forward.command.changes_nothing()))
+            .collect()
     }
 
     /// The command that somebody waits for under a ticket.
@@ -200,6 +213,7 @@ impl Ring {
         if !(lost && repeatable) {
             return self.take_forward(ticket).map(|forward| forward.waiter);
         }
+        self.forwards.get_mut(&ticket).into_iter().for_each(Forward::is_doubted);
         // Whoever answered so keeps that answer: what is asked from now on is another question.
         self.ask_later(now, ticket);
         None

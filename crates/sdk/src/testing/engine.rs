@@ -435,7 +435,10 @@ impl Drop for Inner {
     }
 }
 
-/// Whether the engine was gone before it could answer.
+/// Whether the engine was gone before it could answer. Of what it was writing then nobody knows: only crashes make it so here.
 fn is_closed(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused(Refusal::Closed { .. }) | ClientError::Engine(Unanswered::Gone))
+    matches!(
+        error,
+        ClientError::Refused(Refusal::Closed { .. } | Refusal::Unknown) | ClientError::Engine(Unanswered::Gone)
+    )
 }

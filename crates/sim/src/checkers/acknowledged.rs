@@ -6,6 +6,7 @@ use abide_kernel::{OpId, Reply, Resolution, UpdateState};
 use super::{Told, View};
 use crate::Violation;
 use crate::truth::{Acknowledged, Truth};
+use crate::workflows::AGAIN;
 
 pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
     truth.acknowledged.iter().try_for_each(|(_, what)| holds(view, what))
@@ -32,22 +33,41 @@ fn says(told: &Told, what: &Acknowledged) -> bool {
     let has =
         |wanted: &dyn Fn(&Fact) -> bool| !told.is_whole() || told.all_rows().flat_map(|row| &row.facts).any(wanted);
     match what {
-        Acknowledged::Started { workflow, input, .. } => {
-            *run.started.spec.workflow == **workflow && run.started.spec.input.text() == input.to_string()
+        Acknowledged::Started { workflow, input, key, tenant, request, created, .. } => {
+            let spec = &run.started.spec;
+            let named = (&*spec.workflow, &*spec.namespace) == (*workflow, *tenant);
+            let keyed = spec.key.as_ref().map(|key| &*key.key) == key.as_deref();
+            named && keyed && spec.input.text() == input.to_string() && (!created || run.started.request == *request)
         }
-        Acknowledged::Purged { .. } => true,
+        // Had it been removed, nothing would be looked at.
+        Acknowledged::Purged { .. } => false,
+        Acknowledged::Over { status, .. } => run.end.as_ref().is_some_and(|end| end.status == *status),
+        Acknowledged::Shown { rev, .. } => run.rev >= *rev,
+        Acknowledged::Lettered { requeue: true, .. } => has(&|fact| matches!(fact, Fact::Requeued(_))),
+        Acknowledged::Lettered { requeue: false, .. } => has(&|fact| match fact {
+            Fact::Ended(ended) => ended.error.as_ref().is_some_and(|error| *error.code == *"dead_letter_discarded"),
+            _ => false,
+        }),
         Acknowledged::Decided { op, choice, .. } => has(&|fact| match fact {
             Fact::Decided(decided) => {
                 (decided.op, decided.choice, decided.actor.as_deref()) == (*op, *choice, Some("ada"))
             }
             _ => false,
         }),
-        Acknowledged::Signalled { dedup, .. } => {
-            has(&|fact| matches!(fact, Fact::SignalReceived(signal) if signal.dedup.as_deref() == Some(dedup)))
-        }
+        Acknowledged::Signalled { dedup, asked, .. } => has(&|fact| match fact {
+            Fact::SignalReceived(signal) => {
+                signal.dedup.as_deref() == Some(dedup) && signal.payload.text() == asked.to_string()
+            }
+            _ => false,
+        }),
         Acknowledged::Reported { claim, .. } => has(&|fact| ends(fact, *claim)),
         Acknowledged::Cancelled { .. } => run.status() == Status::Cancelled || run.cancelling.is_some(),
-        Acknowledged::Updated { dedup, answer, .. } => {
+        Acknowledged::Updated { dedup, input, answer, .. } => {
+            // It is answered with the sum of what was asked and what the run was given, also after it began anew.
+            let given: u64 = run.started.spec.input.text().parse().unwrap_or_default();
+            if *answer != input + given && *answer != input + given % AGAIN {
+                return false;
+            }
             let known = run.updates.iter().find(|update| update.dedup.as_deref() == Some(dedup));
             known.is_some_and(|update| match &update.state {
                 UpdateState::Answered { reply: Reply::Value(value), .. } => value.text() == answer.to_string(),

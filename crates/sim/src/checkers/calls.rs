@@ -1,7 +1,7 @@
 //! Nothing is called but by one whose claim was durable before: no attempt leaves the engine ahead of its commit. And nothing
 //! is called again by one who was given its result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use abide::Fact;
@@ -33,17 +33,32 @@ pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Where whoever called was first given the run, before it called.
+/// Where whoever called was last given the run before it called, as far as its earlier attempts are known to have ended: one
+/// whose claim was taken from it may be at work still, and knows no more than it was given.
 fn claimed(told: &Told, call: &Called) -> Option<Seq> {
     let mut last: Option<&Arc<Claimant>> = None;
-    let before = told.all_rows().take_while(|row| row.seq <= call.head);
-    before.flat_map(|row| row.facts.iter().map(move |fact| (row, fact))).find_map(|(row, fact)| match fact {
-        Fact::Claimed(claimed) => {
-            last = claimed.by.as_ref().or(last);
-            last.is_some_and(|by| *by.process.as_ref().unwrap_or(&by.owner) == call.by).then_some(row.seq)
+    let mut given = None;
+    let mut at_work: BTreeSet<u32> = BTreeSet::new();
+    for row in told.all_rows().take_while(|row| row.seq <= call.head) {
+        for fact in &row.facts {
+            match fact {
+                Fact::Claimed(claimed) => {
+                    last = claimed.by.as_ref().or(last);
+                    if last.is_some_and(|by| *by.process.as_ref().unwrap_or(&by.owner) == call.by) {
+                        if at_work.is_empty() {
+                            given = Some(row.seq);
+                        }
+                        at_work.insert(claimed.claim);
+                    }
+                }
+                Fact::Completed(completed) => drop(at_work.remove(&completed.claim)),
+                Fact::Failed(failed) => drop(at_work.remove(&failed.claim)),
+                Fact::Returned(claim) => drop(at_work.remove(&claim.claim)),
+                _ => {}
+            }
         }
-        _ => None,
-    })
+    }
+    given
 }
 
 /// Whether the result of an effect was recorded up to a row, and stood when it was called.

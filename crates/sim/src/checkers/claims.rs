@@ -60,7 +60,7 @@ fn not_before_its_time(view: &View, id: &RunId, told: &Told) -> Result<(), Viola
         for fact in &row.facts {
             if let Fact::Expired(claim) = fact
                 && !taken
-                && let Some(early) = early(view, &run, row, *claim)
+                && let Some(early) = early(view, &run, row, *claim).max(rearmed(view, told, &run, row, *claim))
             {
                 return Err(format!("claims: {id} lost claim {} {early} ms before its lease ended", claim.claim));
             }
@@ -69,6 +69,22 @@ fn not_before_its_time(view: &View, id: &RunId, told: &Told) -> Result<(), Viola
         run.rev = row.rev;
     }
     Ok(())
+}
+
+/// By how much a claim was ended before another lease after its shard was taken, where whoever held it may live: nobody can have
+/// kept it in between.
+fn rearmed(view: &View, told: &Told, run: &Run, row: &Row, claim: ClaimRef) -> Option<u64> {
+    let cursor = &run.cursors[usize::from(claim.cursor)];
+    let by = cursor.claimant.as_ref().filter(|by| by.process.is_none() || !view.is_alone())?;
+    let begun = told.rows.iter().rev().find(|before| before.seq < row.seq && claims(before, claim))?;
+    let taken = view.openings(run.id).into_iter().filter(|head| begun.seq <= *head && *head < row.seq).max()?;
+    let until = view.written_at(run.id, taken)?.after(by.lease_ms);
+    let early = until.since(row.at);
+    (early > 0).then_some(early)
+}
+
+fn claims(row: &Row, claim: ClaimRef) -> bool {
+    row.facts.iter().any(|fact| matches!(fact, Fact::Claimed(claimed) if claimed.claim == claim.claim))
 }
 
 /// By how much a claim was ended before its time. Where one process alone has the store, its death ends those of its own

@@ -1,11 +1,12 @@
-//! A child is counted once, and a join that waits for all of them ends when all have ended.
+//! A child is counted once. A join ends when it is satisfied, by rules that are written here once more: not before, and not by
+//! its deadline when it was satisfied already.
 
 use std::collections::BTreeSet;
 
-use abide::{Fact, Join, Run, WakeReason};
-use abide_kernel::{Meta, Phase, WaitKind};
+use abide::{Fact, Join, Run, RunId, Status, WakeReason};
+use abide_kernel::{ChildEnd, Phase, WaitKind};
 
-use super::{Told, View};
+use super::View;
 use crate::Violation;
 
 pub(crate) fn check(view: &View) -> Result<(), Violation> {
@@ -18,33 +19,51 @@ pub(crate) fn check(view: &View) -> Result<(), Violation> {
                 return Err(format!("joins: {id} counted {} twice", child.child));
             }
         }
-        if let Some(open) = woken_early(told) {
-            return Err(format!("joins: {id} was woken while {open} of its children had not ended"));
+        told.follow(|run, _, fact| match woken_wrongly(run, fact) {
+            Some(what) => Err(format!("joins: {id} was woken {what}")),
+            None => Ok(()),
+        })?;
+    }
+    Ok(())
+}
+
+/// In a world that has come to its end every parent knows of every child of its own that it waited for, or ended first.
+pub(crate) fn nobody_waits(view: &View) -> Result<(), Violation> {
+    let open = |id: &RunId| view.runs.get(id).is_some_and(|child| child.run.end.is_none());
+    for (id, told) in view.runs.iter().filter(|(_, told)| told.run.end.is_none()) {
+        if let Some(child) = told.run.children.iter().find(|child| child.end.is_none() && !open(&child.id)) {
+            return Err(format!("joins: {id} waits for {}, which has ended", child.id));
         }
     }
     Ok(())
 }
 
-/// How many children had not ended when a join for all of them was over, if any.
-fn woken_early(told: &Told) -> Option<usize> {
-    let mut run = Run::begin(&told.rows[0]).ok()?;
-    for row in &told.rows[1..] {
-        for fact in &row.facts {
-            if let Fact::Woken(woken) = fact
-                && woken.by == WakeReason::Children
-                && let Phase::Waiting(wait) = &run.cursors[usize::from(woken.cursor)].phase
-                && let WaitKind::Children(barrier) = &wait.kind
-                && barrier.join == Join::AllTerminal
-            {
-                let ours = run.children.iter().filter(|child| child.barrier == Some(wait.token));
-                let open = ours.filter(|child| child.end.is_none()).count();
-                if open > 0 {
-                    return Some(open);
-                }
-            }
-            run.apply(fact, Meta { seq: row.seq, at: row.at });
+/// How a wait for children ended that should not have ended so.
+fn woken_wrongly(run: &Run, fact: &Fact) -> Option<String> {
+    let Fact::Woken(woken) = fact else { return None };
+    let Phase::Waiting(wait) = &run.cursors[usize::from(woken.cursor)].phase else { return None };
+    let WaitKind::Children(barrier) = &wait.kind else { return None };
+    let (mut open, mut well, mut badly) = (0, 0, 0);
+    for child in run.children.iter().filter(|child| child.barrier == Some(wait.token)) {
+        match &child.end {
+            None => open += 1,
+            Some(ChildEnd::Ended { status: Status::Done, .. }) => well += 1,
+            Some(ChildEnd::Ended { .. }) => badly += 1,
+            // It counts as nothing but that nobody waits for it.
+            Some(ChildEnd::Answered(_)) => {}
         }
-        run.rev = row.rev;
     }
-    None
+    let satisfied = open == 0
+        || match barrier.join {
+            Join::AllTerminal => false,
+            Join::AllSucceeded => badly > 0,
+            Join::Any => well > 0,
+            Join::Quorum(k) => well >= k || well + open < k,
+        };
+    let how = format!("with {open} open, {well} well and {badly} otherwise, under {:?}", barrier.join);
+    match woken.by {
+        WakeReason::Children if !satisfied => Some(format!("too early, {how}")),
+        WakeReason::Deadline if satisfied => Some(format!("by its deadline, {how}")),
+        _ => None,
+    }
 }

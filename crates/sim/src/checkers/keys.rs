@@ -1,19 +1,25 @@
-//! Of a concurrency key no more attempts are claimed at once than it has room for.
+//! No more attempts are claimed at once than there is room for: under a concurrency key, and in a tenant's queue that somebody has
+//! limited or paused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide::{Fact, Row, RunId};
-use abide_kernel::{Concurrency, Phase, Str};
+use abide_kernel::{Concurrency, Phase, StartSpec, Str};
 
 use crate::Violation;
+
+/// A run, and one of its cursors.
+type Place = (RunId, u16);
 
 /// Who holds places, as far as the logs were read.
 #[derive(Default)]
 pub(crate) struct Places {
-    /// The key of each run that has one, with its tenant.
-    keys: BTreeMap<RunId, (Str, Concurrency)>,
-    /// Cursors that are claimed, by tenant and key.
-    held: BTreeMap<(Str, Str), BTreeSet<(RunId, u16)>>,
+    /// The tenant of each run, and its key if it has one.
+    specs: BTreeMap<RunId, (Str, Option<Concurrency>)>,
+    /// Cursors that are claimed.
+    held: BTreeSet<Place>,
+    /// How many a tenant may hold at once, and who held one when that was said and does still.
+    limits: BTreeMap<Str, (u32, BTreeSet<Place>)>,
 }
 
 impl Places {
@@ -21,48 +27,84 @@ impl Places {
     pub(crate) fn follow(&mut self, row: &Row) {
         // What was emptied before anybody looked may have been the end of a claim.
         if row.facts.is_empty() {
-            self.held.values_mut().for_each(|held| held.retain(|(run, _)| *run != row.run));
+            self.leaves(row.run);
         }
         for fact in &row.facts {
-            let started = match fact {
-                Fact::Started(started) => Some(&**started),
-                Fact::Compacted(run) => Some(&*run.started),
-                _ => None,
-            };
-            if let Some(spec) = started.map(|started| &started.spec)
-                && let Some(concurrency) = &spec.concurrency
-            {
-                self.keys.insert(row.run, (spec.namespace.clone(), concurrency.clone()));
-            }
-            let Some((tenant, concurrency)) = self.keys.get(&row.run) else { continue };
-            let held = self.held.entry((tenant.clone(), concurrency.key.clone())).or_default();
             match fact {
-                Fact::Claimed(claimed) => drop(held.insert((row.run, claimed.cursor))),
-                Fact::Expired(claim) | Fact::Returned(claim) => drop(held.remove(&(row.run, claim.cursor))),
-                Fact::Completed(completed) => drop(held.remove(&(row.run, completed.cursor))),
-                Fact::Failed(failed) => drop(held.remove(&(row.run, failed.cursor))),
+                Fact::Started(started) => self.knows(row.run, &started.spec),
+                Fact::Claimed(claimed) => drop(self.held.insert((row.run, claimed.cursor))),
+                Fact::Expired(claim) | Fact::Returned(claim) => drop(self.held.remove(&(row.run, claim.cursor))),
+                Fact::Completed(completed) => drop(self.held.remove(&(row.run, completed.cursor))),
+                Fact::Failed(failed) => drop(self.held.remove(&(row.run, failed.cursor))),
                 Fact::Compacted(run) => {
-                    held.retain(|(run, _)| *run != row.run);
-                    let claimed =
-                        run.cursors.iter().enumerate().filter(|(_, at)| matches!(at.phase, Phase::Claimed(_)));
-                    held.extend(claimed.map(|(cursor, _)| (row.run, cursor as u16)));
+                    self.knows(row.run, &run.started.spec);
+                    self.leaves(row.run);
+                    let cursors = run.cursors.iter().enumerate();
+                    let claimed = cursors.filter(|(_, cursor)| matches!(cursor.phase, Phase::Claimed(_)));
+                    self.held.extend(claimed.map(|(cursor, _)| (row.run, cursor as u16)));
                 }
-                Fact::Ended(_) | Fact::Purged => held.retain(|(run, _)| *run != row.run),
+                Fact::Ended(_) | Fact::Purged => self.leaves(row.run),
                 _ => {}
             }
         }
     }
 
+    fn knows(&mut self, run: RunId, spec: &StartSpec) {
+        self.specs.insert(run, (spec.namespace.clone(), spec.concurrency.clone()));
+    }
+
+    fn leaves(&mut self, run: RunId) {
+        self.held.retain(|(holder, _)| *holder != run);
+    }
+
+    /// From now on so many attempts of a tenant may be claimed at once, or as many as there is room for. Nothing may be
+    /// under way that was decided before.
+    pub(crate) fn limit(&mut self, tenant: &str, most: Option<u32>) {
+        self.limits.remove(tenant);
+        if let Some(most) = most {
+            self.limits.insert(tenant.into(), (most, self.of(tenant).collect()));
+        }
+    }
+
+    /// Whoever holds a place now may have it, whatever was said.
+    pub(crate) fn excuse(&mut self) {
+        let tenants: Vec<Str> = self.limits.keys().cloned().collect();
+        for tenant in tenants {
+            let most = self.limits.get(&tenant).map(|(most, _)| *most);
+            self.limit(&tenant, most);
+        }
+    }
+
+    fn of(&self, tenant: &str) -> impl Iterator<Item = Place> {
+        let ours = |run: &RunId| self.specs.get(run).is_some_and(|(known, _)| **known == *tenant);
+        self.held.iter().filter(move |(run, _)| ours(run)).copied()
+    }
+
     /// Looks whether there is room for all who hold places. Within a batch a claim may stand before the end that made room
     /// for it, because it rides in the row it follows from; a batch is there whole or not at all.
-    pub(crate) fn check(&self) -> Result<(), Violation> {
-        for ((tenant, key), held) in &self.held {
-            let limit = held.iter().filter_map(|(run, _)| self.keys.get(run)).map(|(_, known)| known.limit).max();
-            if held.len() > limit.unwrap_or(0) as usize {
+    pub(crate) fn check(&mut self) -> Result<(), Violation> {
+        let mut keys: BTreeMap<(&Str, &Str), (u32, Vec<Place>)> = BTreeMap::new();
+        for place in &self.held {
+            if let Some((tenant, Some(concurrency))) = self.specs.get(&place.0) {
+                let (limit, held) = keys.entry((tenant, &concurrency.key)).or_default();
+                *limit = concurrency.limit.max(*limit);
+                held.push(*place);
+            }
+        }
+        for ((tenant, key), (limit, held)) in keys {
+            if held.len() > limit as usize {
                 return Err(format!(
-                    "keys: {held:?} execute at once under {key} of {tenant}, which has room for {limit:?}"
+                    "keys: {held:?} execute at once under {key} of {tenant}, which has room for {limit}"
                 ));
             }
+        }
+        for (tenant, (most, before)) in self.limits.clone() {
+            let held: BTreeSet<Place> = self.of(&tenant).collect();
+            if held.len() > most as usize && !held.is_subset(&before) {
+                return Err(format!("keys: {held:?} execute at once in {tenant}, which may have {most}"));
+            }
+            let before = before.intersection(&held).copied().collect();
+            self.limits.insert(tenant, (most, before));
         }
         Ok(())
     }

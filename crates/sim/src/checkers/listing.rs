@@ -26,6 +26,8 @@ fn matches(filter: &Filter, run: &Run) -> bool {
     filter.namespace.as_ref().is_none_or(|wanted| spec.namespace == *wanted)
         && filter.workflow.as_ref().is_none_or(|wanted| spec.workflow == *wanted)
         && filter.key.as_ref().is_none_or(|wanted| key == Some(wanted))
+        && filter.queue.as_ref().is_none_or(|wanted| spec.queue == *wanted)
+        && filter.parent.is_none_or(|wanted| run.started.parent.as_ref().is_some_and(|parent| parent.run == wanted))
         && filter.labels.iter().all(|wanted| spec.labels.iter().any(|label| label == wanted))
         && filter.created.from.is_none_or(|from| run.created_at >= from)
         && filter.created.before.is_none_or(|before| run.created_at < before)

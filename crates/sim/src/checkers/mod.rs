@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use abide::{Fact, Row, Run, RunId, Status, Timestamp};
 use abide_kernel::{Meta, Seq, ShardEpoch, ShardId};
 use abide_store::Store;
-use abide_store::memory::MemoryStore;
+use abide_store::memory::{MemoryStore, WriteFault};
 
 use crate::Violation;
 use crate::truth::Witness;
@@ -93,6 +93,8 @@ pub(crate) struct View {
     seen: BTreeMap<(u16, Seq), u64>,
     /// Who holds places of concurrency keys.
     places: keys::Places,
+    /// How many groups of batches were torn.
+    torn: u64,
     /// Index rows that were found to be right.
     compared: projection::Compared,
 }
@@ -121,6 +123,7 @@ impl View {
             seen: BTreeMap::new(),
             times: BTreeMap::new(),
             places: keys::Places::default(),
+            torn: 0,
             compared: projection::Compared::new(),
         }
     }
@@ -151,6 +154,23 @@ impl View {
         let checked = projection::check(self, &mut compared);
         self.compared = compared;
         checked
+    }
+
+    /// There is room for everybody who holds a place. A claim may follow from an end in another shard; where a group of
+    /// batches was torn between the two, there may be one too many of a tenant for a while.
+    pub(crate) fn check_places(&mut self) -> Result<(), Violation> {
+        let appends = self.store.faults().struck().appends;
+        let torn = [WriteFault::UnknownTorn, WriteFault::FatalTorn].iter().filter_map(|fault| appends.get(fault)).sum();
+        if torn > self.torn {
+            self.torn = torn;
+            self.places.excuse();
+        }
+        self.places.check()
+    }
+
+    /// From now on so many attempts of a tenant may be claimed at once.
+    pub(crate) fn limit(&mut self, tenant: &str, most: Option<u32>) {
+        self.places.limit(tenant, most);
     }
 
     /// Where the log of each shard ended whenever it was taken.
@@ -187,6 +207,10 @@ impl View {
                 let head = &mut self.heads[usize::from(shard.0)];
                 if row.seq != head.next() {
                     return Err(format!("journal: shard {} has {:?} after {head:?}", shard.0, row.seq));
+                }
+                let before = self.times.get(&(shard.0, *head));
+                if before.is_some_and(|before| row.at < *before) {
+                    return Err(format!("journal: shard {} goes back in time at {:?}", shard.0, row.seq));
                 }
                 *head = row.seq;
                 self.times.insert((shard.0, row.seq), row.at);
@@ -259,7 +283,6 @@ pub(crate) fn check(view: &View, witness: &Witness) -> Result<(), Violation> {
     let truth = witness.truth.lock();
     journal::check(view)?;
     ownership::check(view)?;
-    view.places.check()?;
     acknowledged::check(view, &truth)?;
     refused::check(view, &truth)?;
     calls::check(view, &truth)?;

@@ -14,6 +14,13 @@ pub(crate) fn check(view: &View, truth: &Truth) -> Result<(), Violation> {
     if let Some(run) = view.purged().find(|run| asks(**run, Deed::Purge) == 0) {
         return Err(format!("refused: the record of {run} was removed, and whoever asked for that was told no"));
     }
+    // Children are begun by their parents, and who reserves a key was asked by a run elsewhere.
+    let asked_for = |told: &Told| told.run.started.parent.is_none() && !told.run.is_reservation();
+    for (id, told) in view.changed().filter(|(_, told)| asked_for(told)) {
+        if truth.starts.get(&told.run.started.request).copied().unwrap_or_default() == 0 {
+            return Err(format!("refused: {id} began, and whoever asked for it was told no, or nobody asked"));
+        }
+    }
     // Of a run that began anew after its record was removed, what was asked was asked of both.
     for (id, told) in view.changed().filter(|(id, _)| !view.was_purged(**id)) {
         let mut done: BTreeMap<Deed, u64> = BTreeMap::new();

@@ -29,6 +29,9 @@ fn early(run: &Run, row: &Row, fact: &Fact) -> Option<String> {
                 _ => Some("something wakes that does not wait".into()),
             }
         }
+        Fact::Claimed(_) if run.started.spec.eligible_at.is_some_and(|at| row.at < at) => {
+            before(run.started.spec.eligible_at, "a run is claimed")
+        }
         Fact::Claimed(claimed) => match &run.cursors[usize::from(claimed.cursor)].phase {
             Phase::Scheduled { visible_at, .. } => before(Some(*visible_at), "an attempt is claimed"),
             _ => None,

@@ -4,9 +4,6 @@ use super::machine::Owned;
 use super::state::State;
 use super::{Bounds, Hands};
 
-/// Rows that wait to be durable at a time: in one batch, or in one that the store has taken and in the next.
-const GATHERED_MAX: usize = 2;
-
 /// One thing that happens. Nodes and workers go by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -76,6 +73,16 @@ pub enum Word {
     Returned,
 }
 
+impl Word {
+    /// Whether the worker is at the end of its attempt with it.
+    pub(super) fn is_result(self) -> bool {
+        match self {
+            Self::Done | Self::Late | Self::Failed => true,
+            Self::Beat | Self::Returned => false,
+        }
+    }
+}
+
 /// Every act that the state allows.
 pub(super) fn allowed(state: &mut State, bounds: &Bounds) -> Vec<Act> {
     let mut acts = Vec::new();
@@ -114,7 +121,7 @@ fn commit(state: &State, bounds: &Bounds, node: usize, acts: &mut Vec<Act>) -> b
         None if state.spent.flushes < bounds.flushes && owned.shard.behind() > 0 => acts.push(Act::Flush(node)),
         None => {}
     }
-    let room = if owned.flying.is_some() { GATHERED_MAX - 1 } else { GATHERED_MAX };
+    let room = bounds.gathered - usize::from(owned.flying.is_some());
     let current = owned.epoch == state.disk.epoch;
     if current { owned.shard.gathered() < room } else { owned.flying.is_none() }
 }

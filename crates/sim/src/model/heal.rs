@@ -1,8 +1,9 @@
 //! Healing: from every state, once nothing fails any more, the run comes to its end.
 
-use abide_kernel::shard::{Command, Ticket};
+use abide_kernel::shard::Command;
 use abide_kernel::{Phase, Status};
 
+use super::outputs::CLIENT;
 use super::state::{State, run_id};
 use super::{Act, Bounds, Word};
 use crate::Violation;
@@ -55,7 +56,7 @@ fn go_on(state: &mut State, bounds: &Bounds, node: usize) -> Result<(), Violatio
     };
     if run.status() == Status::DeadLettered {
         if let Some((clock, owned)) = state.nodes[node].owned() {
-            owned.shard.submit(clock, Ticket(1), Command::Requeue { run: run_id() });
+            owned.shard.submit(clock, CLIENT, Command::Requeue { run: run_id() });
             owned.load(clock, &state.disk)?;
         }
         return Ok(());
@@ -87,12 +88,12 @@ fn pass(state: &mut State, bounds: &Bounds, node: usize) -> Result<(), Violation
     }
 }
 
-/// The end is that of the last step, by the one who held its claim.
+/// The end is what the last step returned, by the one who held its claim.
 fn ended(state: &State) -> Result<(), Violation> {
     let Some(run) = state.disk.run() else { return Ok(()) };
     let result = run.result.as_ref().map(|result| result.text().to_owned());
-    match result {
-        Some(result) if state.disk.ledger.results.values().any(|recorded| *recorded == result) => Ok(()),
-        other => Err(format!("the run ended as {:?} with {other:?}, which nobody returned", run.status())),
+    if result.is_some() && result == state.disk.ledger.done {
+        return Ok(());
     }
+    Err(format!("the run ended as {:?} with {result:?}, which its last step did not return", run.status()))
 }

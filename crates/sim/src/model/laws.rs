@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use abide_kernel::shard::Record;
-use abide_kernel::{Claim, Fact, Meta, Outcome, Phase, Row, Run, Seq, TokenHash};
+use abide_kernel::{Claim, Completed, Fact, Meta, Outcome, Phase, Row, Run, Seq, Timestamp, TokenHash};
 
+use super::Word;
+use super::machine::LEASE_MS;
+use super::state::{DELIVERIES_MAX, LAST};
 use crate::Violation;
 
 /// What the log says, row by row: the fold, who was given what, and what was recorded.
@@ -17,13 +20,25 @@ pub(super) struct Ledger {
     pub(super) claims: BTreeMap<u32, TokenHash>,
     /// Every claim under which a result was recorded, and that result.
     pub(super) results: BTreeMap<u32, String>,
+    /// Every claim that was given back.
+    pub(super) returned: BTreeSet<u32>,
+    /// Until when the holder of each claim may be at it, where workers ask for more time: elsewhere it would tell states
+    /// apart that are alike.
+    pub(super) leases: Option<BTreeMap<u32, Timestamp>>,
+    /// Every claim that ended without its holder.
+    lost: BTreeSet<u32>,
+    /// How many deliveries of the step were lost since it was scheduled or put back.
+    unanswered: u32,
+    /// The result of the last step.
+    pub(super) done: Option<String>,
     /// Every attempt with a result: life, visit of the step, turn.
     attempts: BTreeSet<(u32, u32, u32)>,
 }
 
 /// What a worker returns: it tells who did it, so that nobody's result can pass for another's.
-pub(super) fn result(claim: u32, token: TokenHash) -> String {
-    format!("\"{claim} by {:x}\"", token.0)
+pub(super) fn said(claim: u32, token: TokenHash, word: Word) -> String {
+    let verb = if word == Word::Failed { "failed" } else { "done" };
+    format!("\"{claim} {verb} by {:x}\"", token.0)
 }
 
 /// The run as the rows make it.
@@ -84,42 +99,93 @@ impl Ledger {
                 if self.claims.insert(claimed.claim, by.token).is_some() {
                     return Err(format!("claim {} is made twice", claimed.claim));
                 }
-            }
-            Fact::Completed(completed) => {
-                let said = match &*completed.outcome {
-                    Outcome::Next { state, .. } => state.text(),
-                    Outcome::Done { result } => result.text(),
-                    other => return Err(format!("nobody said {other:?}")),
-                };
-                self.record(run, completed.claim, said.to_owned())?;
-            }
-            Fact::Failed(failed) => self.record(run, failed.claim, failed.error.message.to_string())?,
-            Fact::Heartbeat(beat) => drop(held(run, beat.claim)?),
-            Fact::Returned(returned) => drop(held(run, returned.claim)?),
-            Fact::Expired(expired) => {
-                let lease_until = held(run, expired.claim)?.lease_until;
-                let dies = cursor.claimant.as_ref().is_some_and(|by| by.process.is_some());
-                if row.at < lease_until && !dies {
-                    return Err(format!("claim {} ends at {:?}, before its lease", expired.claim, row.at));
+                self.lease(claimed.claim, row.at.after(LEASE_MS));
+                if self.unanswered >= DELIVERIES_MAX {
+                    return Err(format!("claim {} is one delivery too many", claimed.claim));
                 }
             }
+            Fact::Completed(completed) => self.complete(run, completed)?,
+            Fact::Failed(failed) => self.record(run, failed.claim, Word::Failed, &failed.error.message)?,
+            Fact::Heartbeat(beat) => {
+                held(run, beat.claim)?;
+                self.lease(beat.claim, beat.lease_until);
+            }
+            Fact::Returned(returned) => {
+                held(run, returned.claim)?;
+                self.returned.insert(returned.claim);
+            }
+            Fact::Expired(expired) => self.expire(run, expired.claim, row.at)?,
+            Fact::DeadLettered(letter) => self.set_aside(&letter.reason.code)?,
+            Fact::Requeued(_) => self.unanswered = 0,
             _ => {}
         }
         Ok(())
     }
 
+    fn lease(&mut self, claim: u32, until: Timestamp) {
+        if let Some(leases) = &mut self.leases {
+            let known = leases.entry(claim).or_default();
+            *known = until.max(*known);
+        }
+    }
+
+    /// Whether the holder of the claim may be at it until then, and after a crash as well.
+    pub(super) fn is_leased(&self, claim: u32, until: Timestamp) -> bool {
+        self.leases.as_ref().is_some_and(|leases| leases.get(&claim) >= Some(&until))
+    }
+
+    /// The first step leads on, and the last one ends the run.
+    fn complete(&mut self, run: &Run, completed: &Completed) -> Result<(), Violation> {
+        let last = run.cursors[0].step.as_deref() == Some(LAST);
+        let said = match &*completed.outcome {
+            Outcome::Next { state, .. } if !last => state.text(),
+            Outcome::Done { result } if last => {
+                self.done = Some(result.text().to_owned());
+                result.text()
+            }
+            other => return Err(format!("nobody said {other:?} of {:?}", run.cursors[0].step)),
+        };
+        self.unanswered = 0;
+        self.record(run, completed.claim, Word::Done, said)
+    }
+
+    /// A lease ends when its time has come, or with the process in which its holder lived.
+    fn expire(&mut self, run: &Run, claim: u32, at: Timestamp) -> Result<(), Violation> {
+        let lease_until = held(run, claim)?.lease_until;
+        let dies = run.cursors[0].claimant.as_ref().is_some_and(|by| by.process.is_some());
+        if at < lease_until && !dies {
+            return Err(format!("claim {claim} ends at {at:?}, before its lease"));
+        }
+        self.lost.insert(claim);
+        self.unanswered += 1;
+        Ok(())
+    }
+
+    /// What nobody answered is given up after so many deliveries, and not before.
+    fn set_aside(&self, code: &str) -> Result<(), Violation> {
+        if code == "deliveries_exhausted" && self.unanswered != DELIVERIES_MAX {
+            return Err(format!("an attempt is set aside after {} deliveries", self.unanswered));
+        }
+        Ok(())
+    }
+
     /// A result is recorded once, of whoever holds the claim and nobody else.
-    fn record(&mut self, run: &Run, claim: u32, said: String) -> Result<(), Violation> {
+    fn record(&mut self, run: &Run, claim: u32, word: Word, text: &str) -> Result<(), Violation> {
         held(run, claim)?;
         let cursor = &run.cursors[0];
-        if self.claims.get(&claim).is_none_or(|token| said != result(claim, *token)) {
-            return Err(format!("{said} is recorded under claim {claim}, of another"));
+        if self.claims.get(&claim).is_none_or(|token| text != said(claim, *token, word)) {
+            return Err(format!("{text} is recorded under claim {claim}, of another"));
         }
-        let first = self.results.insert(claim, said).is_none();
+        let first = self.results.insert(claim, text.to_owned()).is_none();
         if !first || !self.attempts.insert((run.epoch, cursor.visit, cursor.turn)) {
             return Err(format!("an attempt has two results: claim {claim}, turn {}", cursor.turn));
         }
         Ok(())
+    }
+
+    /// A worker is told to stop only if its claim has ended without it.
+    pub(super) fn is_lost(&self, claim: u32) -> Result<(), Violation> {
+        if self.lost.contains(&claim) { Ok(()) } else { Err(format!("claim {claim} is revoked, and was not lost")) }
     }
 
     /// An index row says what the log says.

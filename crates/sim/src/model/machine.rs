@@ -48,7 +48,8 @@ impl Owned {
     /// Whether the worker could claim now.
     pub(super) fn has_work(&mut self, hand: usize) -> bool {
         let worker = self.worker(hand);
-        self.shard.has_work(worker)
+        let now = self.shard.now();
+        self.shard.has_work(now, worker, &mut Throttle::default())
     }
 
     /// Lets the worker claim.

@@ -9,6 +9,7 @@ mod disk;
 mod heal;
 mod laws;
 mod machine;
+mod outputs;
 mod print;
 mod search;
 mod state;
@@ -44,20 +45,34 @@ pub struct Bounds {
     pub says: &'static [Word],
     /// How often index rows are written.
     pub flushes: u8,
+    /// How many rows wait to be durable at a time: in one batch, or in one that the store has taken and in the next.
+    pub gathered: usize,
 }
 
 impl Bounds {
     /// What `cargo xtask sim --model` goes through: workers that answer twice and late; three attempts that may all be lost;
-    /// owners that change often; and workers that say everything they can, with index rows behind the log.
+    /// owners that change often; workers that say everything they can, two words of two claims or, with index rows behind the
+    /// log, one word of three; and clients that ask again.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let late =
-            Self { hands: Hands::Remote, starts: 1, opens: 2, expiries: 1, claims: 3, words: 2, says: FEW, flushes: 0 };
+        let late = Self {
+            hands: Hands::Remote,
+            starts: 1,
+            opens: 2,
+            expiries: 2,
+            claims: 3,
+            words: 2,
+            says: FEW,
+            flushes: 0,
+            gathered: 2,
+        };
         let lost = Self { expiries: 3, words: 1, ..late };
-        let owners = Self { opens: 3, claims: 2, words: 1, ..late };
-        let wordy = Self { claims: 2, words: 1, says: EVERY, flushes: 1, ..late };
+        let owners = Self { opens: 3, expiries: 1, words: 1, ..late };
+        let wordy = Self { expiries: 1, claims: 2, says: EVERY, ..late };
+        let failing = Self { expiries: 1, words: 1, says: EVERY, flushes: 1, ..late };
+        let again = Self { starts: 2, expiries: 1, claims: 2, words: 1, flushes: 1, ..late };
         let both = |bounds| [Hands::Remote, Hands::Local].map(|hands| Self { hands, ..bounds });
-        [late, lost, owners, wordy].into_iter().flat_map(both).collect()
+        [late, lost, owners, wordy, failing, again].into_iter().flat_map(both).collect()
     }
 
     /// What a test goes through: few states, and most kinds of acts.
@@ -72,11 +87,13 @@ impl Bounds {
             words: 1,
             says: EVERY,
             flushes: 0,
+            gathered: 2,
         };
+        let again = Self { starts: 2, claims: 0, words: 0, flushes: 1, ..owners };
         let workers = Self { opens: 1, claims: 2, words: 2, says: FEW, ..owners };
         let written = Self { opens: 2, expiries: 0, flushes: 1, says: FEW, ..owners };
         let both = |bounds| [Hands::Remote, Hands::Local].map(|hands| Self { hands, ..bounds });
-        [owners, workers, written].into_iter().flat_map(both).collect()
+        [owners, workers, written, again].into_iter().flat_map(both).collect()
     }
 }
 

@@ -67,7 +67,7 @@ struct Stop {
 pub fn explore(bounds: &Bounds) -> Result<Explored, Box<Broken>> {
     let mut search = Search { bounds, seen: Seen::default(), healed: Seen::default(), explored: Explored::default() };
     let mut way: Vec<Stop> = Vec::new();
-    let first = State::new();
+    let first = State::new(bounds);
     let visited = search.visit(0, first, None);
     way.extend(visited.unwrap_or_default());
     while let Some(stop) = way.last_mut() {
@@ -133,7 +133,7 @@ fn shorten(bounds: &Bounds, mut broken: Broken) -> Broken {
 
 /// What the acts break, if each of them can happen.
 fn replay(bounds: &Bounds, acts: &[Act]) -> Option<Broken> {
-    let mut state = State::new();
+    let mut state = State::new(bounds);
     for (index, act) in acts.iter().enumerate() {
         if !allowed(&mut state, bounds).contains(act) {
             return None;

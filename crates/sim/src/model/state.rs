@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use abide_kernel::shard::{Answer, Command, Output, Ticket};
+use abide_kernel::shard::{Command, Ticket};
 use abide_kernel::transition::complete::Completing;
 use abide_kernel::transition::fail::Failing;
-use abide_kernel::transition::start::StartAnswer;
 use abide_kernel::{
     ClaimId, Consume, ErrorInfo, Outcome, Payload, RequestId, RetryPolicy, RunId, StartSpec, Timestamp, TokenHash,
 };
@@ -14,6 +13,7 @@ use abide_store::Verdict;
 
 use super::disk::Disk;
 use super::machine::{LEASE_MS, Machine, Owned, WORKFLOW};
+use super::outputs::{CLIENT, Spoken};
 use super::print::Print;
 use super::{Act, Bounds, Hands, Word, laws};
 use crate::Violation;
@@ -21,10 +21,10 @@ use crate::Violation;
 const BASE: Timestamp = Timestamp(1_000_000_000_000);
 
 /// The second step.
-const LAST: &str = "last";
+pub(super) const LAST: &str = "last";
 
 /// How often an attempt is delivered before it is set aside.
-const DELIVERIES_MAX: u32 = 3;
+pub(super) const DELIVERIES_MAX: u32 = 3;
 
 /// A worker: every claim that it was ever given, and may still speak of.
 #[derive(Clone, Debug, Default)]
@@ -51,9 +51,11 @@ pub(super) struct State {
     pub(super) hands: [Hand; 2],
     pub(super) spent: Spent,
     /// Claims that left a node for a worker, and whether for the last step.
-    dispatched: BTreeMap<u32, bool>,
+    pub(super) dispatched: BTreeMap<u32, bool>,
     /// Claims whose worker was told that its result is recorded, and was not before.
-    told: BTreeSet<u32>,
+    pub(super) told: BTreeSet<u32>,
+    /// Every result that the holder of its claim returned, and how many of the times that it did were not refused.
+    pub(super) returned: BTreeMap<String, u8>,
     /// The prints of the nodes.
     prints: [u128; 2],
 }
@@ -73,14 +75,17 @@ pub(super) fn run_id() -> RunId {
 
 impl State {
     /// Nobody owns the shard, and nothing was written.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        let mut disk = Disk::default();
+        disk.ledger.leases = bounds.says.contains(&Word::Beat).then(BTreeMap::new);
         Self {
-            disk: Disk::default(),
+            disk,
             nodes: [Machine::new(0, BASE), Machine::new(1, BASE)],
             hands: Default::default(),
             spent: Spent::default(),
             dispatched: BTreeMap::new(),
             told: BTreeSet::new(),
+            returned: BTreeMap::new(),
             prints: [0; 2],
         }
     }
@@ -103,7 +108,7 @@ impl State {
             | Act::Tick(node)
             | Act::Say { node, .. } => self.turn(bounds, node, act)?,
         }
-        self.listen(act.node())?;
+        self.listen(bounds, act.node())?;
         self.refuse_stale(act.node())
     }
 
@@ -166,7 +171,10 @@ impl State {
         }
         let before = self.disk.rows.len();
         match self.disk.append(&batch)? {
-            Verdict::Durable => owned.flying = Some(batch),
+            Verdict::Durable => {
+                owned.flying = Some(batch);
+                self.wanted()?;
+            }
             Verdict::Stale => {
                 let current = owned.epoch == self.disk.epoch;
                 self.nodes[node].owned = None;
@@ -193,10 +201,14 @@ impl State {
         let mut command = None;
         if let Act::Say { hand, claim, word, .. } = act {
             let token = self.nodes[node].token(bounds, hand);
-            command = Some((ticket(claim, word), self.command(claim, token, word)));
+            let said = laws::said(claim, token, word);
+            if word.is_result() && self.disk.ledger.claims.get(&claim) == Some(&token) {
+                *self.returned.entry(said.clone()).or_default() += 1;
+            }
+            command = Some((Spoken { claim, hand, word }.ticket(), self.command(claim, token, word, &said)));
         }
         if let Act::Start(_) = act {
-            command = Some((Ticket(1), Command::Start { request: request(), spec: Box::new(spec()) }));
+            command = Some((CLIENT, Command::Start { request: request(), spec: Box::new(spec()) }));
         }
         let machine = &mut self.nodes[node];
         let due = machine.owned.as_ref().and_then(|owned| owned.shard.next_wake()).unwrap_or(machine.clock);
@@ -223,9 +235,9 @@ impl State {
     }
 
     /// What the worker says. The run has two steps, and the first leads to the second.
-    fn command(&self, claim: u32, token: TokenHash, word: Word) -> Command {
-        let (run, said) = (run_id(), laws::result(claim, token));
-        let payload = || Payload::parse(said.clone()).unwrap_or_default();
+    fn command(&self, claim: u32, token: TokenHash, word: Word, said: &str) -> Command {
+        let run = run_id();
+        let payload = || Payload::parse(said.to_owned()).unwrap_or_default();
         let outcome = if self.dispatched.get(&claim).is_some_and(|last| *last) {
             Outcome::Done { result: payload() }
         } else {
@@ -250,7 +262,7 @@ impl State {
                 failing: Box::new(Failing {
                     claim,
                     token,
-                    error: Arc::new(ErrorInfo { retryable: true, ..ErrorInfo::terminal("failed", &said) }),
+                    error: Arc::new(ErrorInfo { retryable: true, ..ErrorInfo::terminal("failed", said) }),
                     retry: Some(RetryPolicy::exponential(0)),
                     seed: 0,
                     entries: Vec::new(),
@@ -263,65 +275,6 @@ impl State {
         }
     }
 
-    /// Everything that leaves the node is durable, leaves once, and goes to the right place.
-    fn listen(&mut self, node: usize) -> Result<(), Violation> {
-        let Some((_, owned)) = self.nodes[node].owned() else { return Ok(()) };
-        if let Some(bug) = owned.shard.bug() {
-            return Err(format!("the kernel noticed: {bug}"));
-        }
-        let outputs = owned.shard.take_outputs();
-        let quiet = owned.epoch == self.disk.epoch && owned.flying.is_none() && !owned.shard.wants_append();
-        if quiet {
-            self.disk.ledger.compare_memory(owned.shard.run(run_id()))?;
-        }
-        let hands = owned.hands.clone();
-        for output in outputs {
-            match output {
-                Output::Dispatch(dispatch) => {
-                    let hand = hands[dispatch.worker.0 as usize];
-                    self.dispatch(dispatch.claim.number, hand, &*dispatch.step == LAST)?;
-                }
-                Output::Answer(ticket, answer) => self.answer(ticket, &answer)?,
-                Output::Progressed(_)
-                | Output::Revoked(_)
-                | Output::Told { .. }
-                | Output::Scheduled { .. }
-                | Output::Deliver(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn dispatch(&mut self, claim: u32, hand: usize, last: bool) -> Result<(), Violation> {
-        if !self.disk.ledger.claims.contains_key(&claim) {
-            return Err(format!("claim {claim} is handed out before it is durable"));
-        }
-        if self.dispatched.insert(claim, last).is_some() {
-            return Err(format!("claim {claim} is handed out twice"));
-        }
-        self.hands[hand].claims.insert(claim);
-        Ok(())
-    }
-
-    fn answer(&mut self, ticket: Ticket, answer: &Answer) -> Result<(), Violation> {
-        match answer {
-            Answer::Started(StartAnswer::Created(_)) if self.disk.run().is_none() => {
-                Err("a start is acknowledged before it is durable".into())
-            }
-            Answer::Recorded { duplicate, .. } if is_result(ticket) => {
-                let claim = (ticket.0 / 10) as u32;
-                if !self.disk.ledger.results.contains_key(&claim) {
-                    return Err(format!("a result of claim {claim} is acknowledged and not durable"));
-                }
-                if !duplicate && !self.told.insert(claim) {
-                    return Err(format!("a result of claim {claim} is recorded twice"));
-                }
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// A print of everything that decides what can happen next, after an act of `node`; and the same with how much has
     /// happened, which decides what is tried.
     pub(super) fn print(&mut self, node: usize) -> (u128, u128) {
@@ -329,19 +282,9 @@ impl State {
         let mut print = Print::default();
         print.add(&self.disk);
         print.add(&self.prints);
-        print.add(&(&self.hands, &self.dispatched, &self.told));
+        print.add(&(&self.hands, &self.dispatched, &self.told, &self.returned));
         let plain = print.end();
         print.add(&self.spent);
         (plain, print.end())
     }
-}
-
-/// A word's ticket: by it an answer finds its claim again.
-fn ticket(claim: u32, word: Word) -> Ticket {
-    Ticket(u64::from(claim) * 10 + word as u64)
-}
-
-fn is_result(ticket: Ticket) -> bool {
-    let word = ticket.0 % 10;
-    ticket.0 >= 10 && [Word::Done, Word::Late, Word::Failed].iter().any(|result| word == *result as u64)
 }

@@ -1,9 +1,9 @@
 //! The clients of a world: what they ask, what they hear of it, and what they ask again.
 
-use abide::{RequestId, Timestamp};
+use abide::{Refusal, RequestId, RunId, Timestamp};
 
 use super::World;
-use crate::asking::{Asked, Pace, Question, Told};
+use crate::asking::{Asked, Deed, Pace, Question, Told};
 use crate::truth::Acknowledged;
 use crate::workflows::AGAIN;
 
@@ -11,7 +11,10 @@ impl World {
     pub(super) fn ask_something(&mut self) {
         let question = match self.unanswered.pop() {
             Some(question) if self.dice.chance(700) => question,
-            _ => self.question(),
+            unanswered => {
+                self.unanswered.extend(unanswered);
+                self.question()
+            }
         };
         let twice = self.dice.chance(self.profile.twice);
         self.ask(question.clone());
@@ -30,6 +33,9 @@ impl World {
             Some(life) => {
                 // It may be done before anybody is told.
                 question.deed().into_iter().for_each(|deed| self.witness.asks(deed));
+                if let Question::Start { request, .. } = &question {
+                    *self.witness.truth.lock().starts.entry(*request).or_default() += 1;
+                }
                 let engine = life.crank.engine().clone();
                 self.asked.push((place, Asked::new(question, life.client.clone(), engine)));
             }
@@ -40,7 +46,7 @@ impl World {
     fn question(&mut self) -> Question {
         let number = self.questions;
         let Some(run) = self.dice.pick(&self.runs).copied() else { return self.start() };
-        match self.dice.weighted(&[30, 22, 4, 8, 10, 8, 6, 4, 4, 10, 4, 4]) {
+        match self.dice.weighted(&[30, 22, 4, 8, 10, 8, 6, 4, 4, 10, 4, 2, 4, 4]) {
             0 => self.start(),
             1 => {
                 let name = if self.dice.chance(500) { "paid" } else { "go" };
@@ -55,6 +61,8 @@ impl World {
             8 => Question::Compact { run },
             9 => Question::Forge { run, claim: 1 + self.dice.below(4) as u32 },
             10 => Question::Assign { run, take: self.dice.chance(600) },
+            11 => Question::Settle { nth: number },
+            12 => Question::Show { run },
             _ => Question::Result { run },
         }
     }
@@ -76,7 +84,11 @@ impl World {
     pub(super) fn hear(&mut self) {
         let mut index = 0;
         while index < self.asked.len() {
-            let Some(told) = self.asked[index].1.poll(&self.witness) else {
+            let (place, asked) = &mut self.asked[index];
+            // Whoever settles a dead letter looks into the store, and would wait there for a write that waits for the world.
+            let waits = matches!(asked.question, Question::Settle { .. }) && self.nodes[*place].writes().is_some();
+            let told = if waits { None } else { asked.poll(&self.witness) };
+            let Some(told) = told else {
                 index += 1;
                 continue;
             };
@@ -87,22 +99,59 @@ impl World {
                 self.unanswered.push(asked.question);
                 continue;
             }
-            self.story.tell(self.now(), || format!("{}: {told:?}", asked.question.verb()));
+            self.story.answer(self.now(), || format!("{}: {told:?}", asked.question.verb()));
             self.see(&asked.question, &told);
             match told {
                 Told::So(what) => self.learn(what),
-                Told::Done | Told::No(_) => {}
+                Told::Done => {}
+                Told::No(why, refusal) => self.is_refused(&asked.question, &why, refusal.as_deref()),
                 Told::Wrong(what) => self.wrong = Some(what),
-                Told::Nothing => self.unanswered.push(asked.question),
+                Told::Nothing | Told::Closed => self.unanswered.push(asked.question),
             }
         }
     }
 
     /// What was refused is not done, whether or not whoever asked hears of it.
     fn take_back(&self, question: &Question, told: &Told) {
-        if let Told::No(_) = told {
+        if let Told::No(..) | Told::Closed = told {
             question.deed().into_iter().for_each(|deed| self.witness.refused(&deed));
+            if let Question::Start { request, .. } = question
+                && let Some(starts) = self.witness.truth.lock().starts.get_mut(request)
+            {
+                *starts -= 1;
+            }
         }
+    }
+
+    /// What a refusal says has to be so: a run that somebody was told of is found until somebody asks for its removal, and one
+    /// that is over stays so. A start that began a run is not refused when it is asked again, because of the run that it began
+    /// itself.
+    fn is_refused(&mut self, question: &Question, why: &str, refusal: Option<&Refusal>) {
+        match refusal {
+            Some(Refusal::NotFound { run }) if self.must_be_there(*run) => {
+                self.wrong = Some(format!("{run} was acknowledged, nobody asked for its removal, and {why}"));
+            }
+            Some(Refusal::RunOver { run, status }) => {
+                self.witness.acknowledge(Acknowledged::Over { run: *run, status: *status });
+            }
+            Some(Refusal::Corrupt { .. }) if self.profile.rot == 0 => {
+                self.wrong = Some(format!("nothing was damaged, and {why}"));
+            }
+            _ => {}
+        }
+        let Question::Start { request, .. } = question else { return };
+        let truth = self.witness.truth.lock();
+        let Some(run) = truth.begun.get(request) else { return };
+        if why.contains("taken") && !truth.asks.contains_key(&(*run, Deed::Purge)) {
+            self.wrong = Some(format!("{request:?} began {run}, and is told: {why}"));
+        }
+    }
+
+    /// Whether a run is known to all who may be asked: it was acknowledged, and nobody asked for its removal. A node whose
+    /// clock is set back believes in its lease for longer than others do, so that what it reads may be old.
+    fn must_be_there(&self, run: RunId) -> bool {
+        let is_new = self.profile.nodes == 1 || self.profile.jump == 0;
+        is_new && self.runs.contains(&run) && !self.witness.truth.lock().asks.contains_key(&(run, Deed::Purge))
     }
 
     /// Rare things that clients meet.
@@ -113,17 +162,24 @@ impl World {
             {
                 self.witness.saw("start_reused");
             }
-            (Question::Start { .. }, Told::No(why)) if why.contains("taken") => self.witness.saw("key_taken"),
+            (_, Told::No(_, Some(refusal))) if matches!(**refusal, Refusal::Corrupt { .. }) => {
+                self.witness.saw("damage_met");
+            }
+            (Question::Start { .. }, Told::No(why, _)) if why.contains("taken") => self.witness.saw("key_taken"),
             (Question::Resolve { .. }, Told::So(_)) => self.witness.saw("doubt_resolved"),
-            (Question::Forge { .. }, Told::No(_)) => self.witness.saw("forged_completion_refused"),
-            (Question::Signal { .. }, Told::No(_)) => self.witness.saw("signal_after_the_end"),
+            (Question::Forge { .. }, Told::No(..)) => self.witness.saw("forged_completion_refused"),
+            (Question::Signal { .. }, Told::No(_, Some(refusal))) if matches!(**refusal, Refusal::RunOver { .. }) => {
+                self.witness.saw("signal_after_the_end");
+            }
             (Question::Update { .. }, Told::So(_)) => self.witness.saw("update_answered"),
             _ => {}
         }
     }
 
     fn learn(&mut self, what: Acknowledged) {
-        if let Acknowledged::Started { run, key: None, request, .. } = &what {
+        if let Acknowledged::Started { run, key, request, created, .. } = &what
+            && (key.is_none() || *created)
+        {
             let begun = *self.witness.truth.lock().begun.entry(*request).or_insert(*run);
             if begun != *run {
                 self.wrong = Some(format!("{request:?} began {begun}, and then {run}"));

@@ -1,16 +1,24 @@
 //! What goes wrong in a world: with its store, its clocks, its net and its processes.
 
-use abide_store::memory::WriteFault;
+use abide::RunId;
+use abide_kernel::{Seq, ShardId};
+use abide_store::Store;
+use abide_store::memory::{Rot, Stage, WriteFault};
 
 use super::World;
+use crate::Violation;
+use crate::checkers::Told;
 use crate::nodes::{LEASE_MS, NODE_LEASE_MS};
 use crate::profile::Profile;
 
 impl World {
     /// Something goes wrong, perhaps.
-    pub(super) fn strike(&mut self, place: usize) {
+    pub(super) fn strike(&mut self, place: usize) -> Result<(), Violation> {
         self.strike_store();
-        let Profile { crash, jump, pause, partition, leave, nodes, .. } = self.profile;
+        let Profile { crash, jump, pause, partition, leave, nodes, rot, .. } = self.profile;
+        if self.dice.chance(rot) {
+            self.rot()?;
+        }
         if self.dice.chance(jump) {
             self.jump(place);
         }
@@ -42,6 +50,7 @@ impl World {
             self.abandon_questions(place);
             self.nodes[place].leave();
         }
+        Ok(())
     }
 
     /// Something goes wrong with the store, perhaps.
@@ -66,6 +75,42 @@ impl World {
             self.story.tell(self.now(), || format!("the next to take or release a shard, or to leave: {fault:?}"));
             faults.fail_ownership(fault);
         }
+    }
+
+    /// A bit flips of a row, of a checkpoint, or, where nodes share the store and others go on, of what is kept of a whole
+    /// shard. Whoever looks knows everything as it was.
+    fn rot(&mut self) -> Result<(), Violation> {
+        self.audit()?;
+        let shard = ShardId(self.dice.below(u64::from(self.profile.shards)) as u16);
+        let whole = self.profile.nodes > 1;
+        let what = match self.dice.weighted(&[5, 4, u64::from(whole), u64::from(whole)]) {
+            2 => Some((Rot::Shard(shard), "shard_rots")),
+            3 => Some((Rot::Mail(shard), "mail_rots")),
+            kind => self.rotting_run().map(|(run, seq)| match kind {
+                0 => (Rot::Row(self.store.map().home(run.slot()), seq), "row_rots"),
+                _ => (Rot::Checkpoint(run), "checkpoint_rots"),
+            }),
+        };
+        let Some((what, name)) = what else { return Ok(()) };
+        if self.store.faults().rot(what, self.dice.below(1 << 20) as usize) {
+            self.story.tell(self.now(), || format!("a bit flips: {what:?}"));
+            self.witness.strike(name);
+        }
+        Ok(())
+    }
+
+    /// A run to be damaged, and one of its rows. One with a key would leave the key free, and the place that it has of a
+    /// concurrency key: nobody can know what a damaged row said.
+    fn rotting_run(&mut self) -> Option<(RunId, Seq)> {
+        let holds_nothing = |told: &Told| {
+            let spec = &told.run.started.spec;
+            spec.key.is_none() && spec.concurrency.is_none() && !told.run.is_reservation()
+        };
+        let runs: Vec<RunId> =
+            self.view.runs.iter().filter(|(_, told)| holds_nothing(told)).map(|(run, _)| *run).collect();
+        let run = *self.dice.pick(&runs)?;
+        let row = self.dice.pick(&self.view.runs.get(&run)?.rows)?;
+        Some((run, row.seq))
     }
 
     /// A clock jumps: the world's, if there is one node alone, or that of a node.
@@ -101,7 +146,9 @@ impl World {
     pub(super) fn bury(&mut self, place: usize) {
         let Some(slow) = self.nodes[place].die(&self.net) else { return };
         let fate = ["write_lost", "write_done", "write_late"];
-        let fate = fate[self.dice.below(if self.profile.nodes > 1 { 3 } else { 2 }) as usize];
+        let drawn = fate[self.dice.below(if self.profile.nodes > 1 { 3 } else { 2 }) as usize];
+        // What is written already is there; only nobody was told.
+        let fate = if slow.stage() == Stage::Begun { drawn } else { "write_untold" };
         self.story.tell(self.now(), || format!("node {place} dies while it writes ({:?}): {fate}", slow.stage()));
         self.witness.strike(fate);
         match fate {

@@ -24,17 +24,20 @@ pub enum WriteFault {
     FatalWritten,
     /// The sync failed, and what was to be written is gone when the store is opened anew.
     FatalLost,
+    /// The sync failed, and the first half of the shards' batches is there when the store is opened anew.
+    FatalTorn,
 }
 
 impl WriteFault {
     /// Every way, for tests that try all.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Refused,
         Self::UnknownWritten,
         Self::UnknownLost,
         Self::UnknownTorn,
         Self::FatalWritten,
         Self::FatalLost,
+        Self::FatalTorn,
     ];
 
     /// What the caller is told.
@@ -43,7 +46,7 @@ impl WriteFault {
         match self {
             Self::Refused => FaultKind::Refused,
             Self::UnknownWritten | Self::UnknownLost | Self::UnknownTorn => FaultKind::Unknown,
-            Self::FatalWritten | Self::FatalLost => FaultKind::Fatal,
+            Self::FatalWritten | Self::FatalLost | Self::FatalTorn => FaultKind::Fatal,
         }
     }
 
@@ -51,14 +54,18 @@ impl WriteFault {
     #[must_use]
     pub fn writes(self) -> bool {
         match self {
-            Self::UnknownWritten | Self::UnknownTorn | Self::FatalWritten => true,
+            Self::UnknownWritten | Self::UnknownTorn | Self::FatalWritten | Self::FatalTorn => true,
             Self::Refused | Self::UnknownLost | Self::FatalLost => false,
         }
     }
 
     /// What it comes to for a write of so many pieces: one piece is never torn.
     pub(super) fn on(self, pieces: usize) -> Self {
-        if self == Self::UnknownTorn && pieces < 2 { Self::UnknownWritten } else { self }
+        match self {
+            Self::UnknownTorn if pieces < 2 => Self::UnknownWritten,
+            Self::FatalTorn if pieces < 2 => Self::FatalWritten,
+            whole => whole,
+        }
     }
 
     pub(super) fn fault(self) -> Fault {
@@ -67,7 +74,9 @@ impl WriteFault {
             Self::UnknownWritten | Self::UnknownLost | Self::UnknownTorn => {
                 "the answer to a write was lost: reload and look"
             }
-            Self::FatalWritten | Self::FatalLost => "a sync failed: this store is not written to again",
+            Self::FatalWritten | Self::FatalLost | Self::FatalTorn => {
+                "a sync failed: this store is not written to again"
+            }
         };
         Fault::new(self.kind(), message)
     }
@@ -96,8 +105,8 @@ pub(super) struct Script {
     pub(super) struck: Struck,
     /// How long it takes to open a shard, by the store's clock.
     pub(super) opening_ms: i64,
-    /// The contents as they were when syncing stopped.
-    synced: Option<Box<State>>,
+    /// What has rotted.
+    rotten: Vec<Rotten>,
 }
 
 impl Script {
@@ -191,10 +200,11 @@ impl Faults {
         lock(&self.state).usurped
     }
 
-    /// Nothing that was to go wrong does.
+    /// Nothing that was to go wrong does. What has rotted stays so.
     pub fn heal(&self) {
         let script = &mut lock(&self.state).script;
-        *script = Script { struck: std::mem::take(&mut script.struck), ..Script::default() };
+        let (struck, rotten) = (std::mem::take(&mut script.struck), std::mem::take(&mut script.rotten));
+        *script = Script { struck, rotten, ..Script::default() };
     }
 
     /// Deletes every index row, checkpoint and watermark. The log stays.
@@ -202,48 +212,83 @@ impl Faults {
         lock(&self.state).lose_index();
     }
 
-    /// From now on writes are acknowledged but not synced.
-    pub fn stop_syncing(&self) {
+    /// One bit of something that is kept flips. Whether there was such a thing.
+    pub fn rot(&self, what: Rot, bit: usize) -> bool {
         let mut state = lock(&self.state);
-        let copy = state.clone();
-        state.script.synced = Some(Box::new(copy));
+        let Some(kept) = kept(&mut state, what) else { return false };
+        match kept {
+            Keeping::Bytes(bytes) if bytes.is_empty() => return false,
+            Keeping::Bytes(bytes) => {
+                let (at, mask) = (bit / 8 % bytes.len(), 1 << (bit % 8));
+                let sound = bytes.clone();
+                bytes[at] ^= mask;
+                let rotten = Rotten { what, sound, found: bytes.clone() };
+                state.script.rotten.push(rotten);
+            }
+            Keeping::Flag(damaged) => *damaged = true,
+        }
+        true
     }
 
-    /// The power fails: everything since [`stop_syncing`](Self::stop_syncing) is gone.
-    pub fn lose_unsynced(&self) {
+    /// Whatever has rotted, and was not written anew since, is as it was.
+    pub fn mend(&self) {
         let mut state = lock(&self.state);
-        if let Some(synced) = state.script.synced.take() {
-            *state = *synced;
+        while let Some(Rotten { what, sound, found }) = state.script.rotten.pop() {
+            if let Some(Keeping::Bytes(bytes)) = kept(&mut state, what).filter(|kept| kept.is(&found)) {
+                *bytes = sound;
+            }
+        }
+        for shard in &mut state.shards {
+            (shard.row_damaged, shard.mail_damaged) = (false, false);
         }
     }
+}
 
-    /// Damages a journal row.
-    ///
-    /// # Panics
-    /// When there is no such row.
-    pub fn corrupt_row(&self, shard: ShardId, seq: Seq) {
-        let mut state = lock(&self.state);
-        let row = &mut state.shards[usize::from(shard.0)].rows[seq.0 as usize - 1];
-        row.facts[0] ^= 1;
+/// What may rot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rot {
+    /// The facts of a journal row.
+    Row(ShardId, Seq),
+    /// The checkpoint in the index row of a run.
+    Checkpoint(RunId),
+    /// What is kept of a shard beside its log: it can neither be opened nor released.
+    Shard(ShardId),
+    /// The first envelope for a shard that it has not consumed, whenever there is one.
+    Mail(ShardId),
+}
+
+/// Something that has rotted.
+#[derive(Clone, Debug)]
+struct Rotten {
+    what: Rot,
+    sound: Vec<u8>,
+    found: Vec<u8>,
+}
+
+/// Where something is kept.
+enum Keeping<'a> {
+    Bytes(&'a mut Vec<u8>),
+    Flag(&'a mut bool),
+}
+
+impl Keeping<'_> {
+    fn is(&self, found: &[u8]) -> bool {
+        matches!(self, Self::Bytes(bytes) if **bytes == found)
     }
+}
 
-    /// Damages what is kept of a shard beside its log: it can neither be opened nor released.
-    pub fn corrupt_shard(&self, shard: ShardId) {
-        lock(&self.state).shards[usize::from(shard.0)].row_damaged = true;
-    }
-
-    /// Damages the first envelope for a shard that it has not consumed, whenever there is one.
-    pub fn corrupt_mail(&self, shard: ShardId) {
-        lock(&self.state).shards[usize::from(shard.0)].mail_damaged = true;
-    }
-
-    /// Damages a run's checkpoint.
-    ///
-    /// # Panics
-    /// When the run has no index row.
-    pub fn corrupt_checkpoint(&self, run: RunId) {
-        let mut state = lock(&self.state);
-        let indexed = state.runs.get_mut(&run).expect("the run has an index row");
-        indexed.record.checkpoint[0] ^= 1;
+fn kept(state: &mut State, what: Rot) -> Option<Keeping<'_>> {
+    match what {
+        Rot::Row(shard, seq) => {
+            let rows = &mut state.shards.get_mut(usize::from(shard.0))?.rows;
+            rows.get_mut((seq.0 as usize).wrapping_sub(1)).map(|row| Keeping::Bytes(&mut row.facts))
+        }
+        Rot::Checkpoint(run) => state.runs.get_mut(&run).map(|indexed| Keeping::Bytes(&mut indexed.record.checkpoint)),
+        Rot::Shard(shard) => {
+            state.shards.get_mut(usize::from(shard.0)).map(|shard| Keeping::Flag(&mut shard.row_damaged))
+        }
+        Rot::Mail(shard) => {
+            state.shards.get_mut(usize::from(shard.0)).map(|shard| Keeping::Flag(&mut shard.mail_damaged))
+        }
     }
 }

@@ -18,13 +18,14 @@ use abide_kernel::shard::{Batch, Flush, LinePlace, Record};
 use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
 
 pub use attendant::{Attendant, Stage, Word};
-pub use faults::{Faults, Struck, WriteFault};
+pub use faults::{Faults, Rot, Struck, WriteFault};
 pub use reader::MemoryReader;
+pub use state::Paged;
 
 use crate::counts::Counts;
 use crate::{
-    Cluster, Counters, Due, Fault, FaultKind, Import, Kept, Opened, Reader, ReadyPage, Scanned, Store, StoredRun,
-    StoredToken, Verdict,
+    Cluster, Counters, DeadLetterItem, Due, Fault, FaultKind, Import, Kept, Opened, Reader, ReadyPage, Scanned, Store,
+    StoredRun, StoredToken, Verdict,
 };
 use state::State;
 
@@ -81,6 +82,25 @@ impl MemoryStore {
     #[must_use]
     pub fn openings(&self, shard: ShardId) -> Vec<Seq> {
         lock(&self.state).shards[usize::from(shard.0)].openings.clone()
+    }
+
+    /// Envelopes that nobody has consumed.
+    #[must_use]
+    pub fn unconsumed(&self) -> Vec<Envelope> {
+        let state = lock(&self.state);
+        self.map.all().flat_map(|shard| state.unconsumed(shard)).cloned().collect()
+    }
+
+    /// Envelopes that were set aside.
+    #[must_use]
+    pub fn set_aside(&self) -> Vec<DeadLetterItem> {
+        lock(&self.state).dead.clone()
+    }
+
+    /// How often something was read that did not fit into memory before.
+    #[must_use]
+    pub fn paged(&self) -> Paged {
+        lock(&self.state).paged
     }
 
     fn read(&self) -> Result<MutexGuard<'_, State>, Fault> {
@@ -170,7 +190,7 @@ impl Store for MemoryStore {
         self.counts.write();
         let fault = state.script.next_append(group.len());
         if fault.is_none_or(WriteFault::writes) {
-            let torn = fault == Some(WriteFault::UnknownTorn);
+            let torn = matches!(fault, Some(WriteFault::UnknownTorn | WriteFault::FatalTorn));
             let whole = if torn { group.len().div_ceil(2) } else { group.len() };
             let (rows, bytes) = state.append(&group[..whole], &verdicts[..whole])?;
             self.counts.commit(rows, bytes);
@@ -198,7 +218,9 @@ impl Store for MemoryStore {
     }
 
     fn read_due(&mut self, shard: ShardId, from: Timestamp, most: usize) -> Result<Due, Fault> {
-        Ok(self.read()?.read_due(shard, from, most))
+        let mut state = self.read()?;
+        state.paged.deadlines += u64::from(from > Timestamp(i64::MIN));
+        Ok(state.read_due(shard, from, most))
     }
 
     fn read_claimed(&mut self, shard: ShardId) -> Result<Vec<RunId>, Fault> {
@@ -217,7 +239,9 @@ impl Store for MemoryStore {
         now: Timestamp,
         most: usize,
     ) -> Result<ReadyPage, Fault> {
-        Ok(self.read()?.read_ready(shard, line, after, now, most))
+        let mut state = self.read()?;
+        state.paged.lines += u64::from(after.is_some());
+        Ok(state.read_ready(shard, line, after, now, most))
     }
 
     fn read_envelopes(&mut self, to: ShardId, most: usize) -> Result<Vec<Envelope>, Fault> {

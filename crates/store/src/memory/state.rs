@@ -41,7 +41,17 @@ pub(super) struct State {
     pub(super) stale_writes: u64,
     /// A batch that was written though its ownership had ended: the shard, that ownership and the one that had followed.
     pub(super) usurped: Option<(ShardId, ShardEpoch, ShardEpoch)>,
+    pub(super) paged: Paged,
     pub(super) script: Script,
+}
+
+/// How often owners read on behind what they keep in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paged {
+    /// In lines of attempts that wait.
+    pub lines: u64,
+    /// In what is due.
+    pub deadlines: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -97,6 +107,7 @@ impl State {
             members: BTreeMap::new(),
             stale_writes: 0,
             usurped: None,
+            paged: Paged::default(),
             script: Script::default(),
         }
     }

@@ -74,8 +74,7 @@ pub(super) struct Teller {
 
 impl Teller {
     pub(super) fn tell<'a>(&mut self, row: &'a Row) -> Result<Told<'a>, Failure> {
-        let begins = matches!(row.facts.first(), Some(Fact::Started(_) | Fact::Compacted(_)));
-        let before = self.run.take().filter(|_| !begins);
+        let before = self.run.take().filter(|_| !row.begins());
         let words = words(before.as_ref(), row);
         self.run = Some(match before {
             Some(mut run) => {

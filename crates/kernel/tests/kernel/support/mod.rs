@@ -27,11 +27,8 @@ use serde::de::DeserializeOwned;
 /// The instant at which every world begins; texts show times relative to it.
 pub const BASE: Timestamp = Timestamp(1_000_000_000_000);
 
-/// How many deadlines of cold runs a world reads ahead at a time: few, so that paging happens.
-const DUE_PAGE: usize = 3;
-
-/// How many waiting attempts a world keeps in memory: few, so that paging happens.
-const WINDOWS: Windows = Windows { lane: 2, key: 1 };
+/// How many waiting attempts and deadlines of cold runs a world keeps in memory: few, so that paging happens.
+const WINDOWS: Windows = Windows { lane: 2, key: 1, due: 3, page: 512, visitors: 256 };
 
 /// What one shard has made durable.
 #[derive(Clone, Debug, Default)]
@@ -328,7 +325,8 @@ impl World {
 
     pub fn has_work(&mut self, worker: &str) -> bool {
         let id = self.worker(worker);
-        self.shards.iter_mut().any(|shard| shard.has_work(id))
+        let (now, throttle) = (self.now, &mut self.throttle);
+        self.shards.iter_mut().any(|shard| shard.has_work(now, id, throttle))
     }
 
     /// Moves the clock and lets everything that is due happen.
@@ -566,7 +564,7 @@ fn due_page(disk: &Disk, from: Timestamp) -> (Vec<(Timestamp, RunId)>, Option<Ti
         .collect();
     due.sort();
     // Whole instants only: a page that ended within one would begin with it again for ever.
-    let mut end = due.len().min(DUE_PAGE);
+    let mut end = due.len().min(WINDOWS.due);
     while end > 0 && end < due.len() && due[end].0 == due[end - 1].0 {
         end += 1;
     }
