@@ -12,20 +12,46 @@ use crate::setup::cargo_path;
 /// Seeds within which a bug must be found.
 const SEEDS_MAX: &str = "2000";
 
-/// Looks for each bug, or for the first few.
-pub(crate) fn perform(root: &Path, most: Option<usize>) -> Result<()> {
+/// Bugs of the claim protocol, which the model check must find as well: it tries every order, and needs no luck.
+const BY_MODEL: &[&str] = &[
+    "attempt-given-before-its-claim-is-durable",
+    "gathered-while-writing-let-out",
+    "lease-ended-early",
+    "outcome-keyed-by-run-only",
+];
+
+/// Which bugs are looked for.
+#[derive(Default)]
+pub(crate) struct Which {
+    /// The first so many.
+    pub(crate) most: Option<usize>,
+    /// One alone, by its name.
+    pub(crate) only: Option<String>,
+}
+
+/// Looks for bugs: all of them, unless told otherwise.
+pub(crate) fn perform(root: &Path, which: &Which) -> Result<()> {
     let patches = patches(root)?;
     let Scratch { folder, tree, target } = Scratch::of(root);
+    for name in BY_MODEL.iter().copied().chain(which.only.as_deref()) {
+        ensure!(patches.iter().any(|patch| name_of(patch) == name), "{name} is no patch of crates/sim/bugs");
+    }
+    copy(root, &tree)?;
+    // All of them, whichever are looked for: one that no longer applies would else go unnoticed where only a few are.
+    for patch in &patches {
+        ensure!(
+            apply(patch, &tree, &folder, &["--check"])?,
+            "{} no longer applies: bring it up to date",
+            name_of(patch)
+        );
+    }
+    let wanted = |patch: &&PathBuf| which.only.as_deref().is_none_or(|only| name_of(patch) == only);
     let mut found = serde_json::Map::new();
-    let mut missed = Vec::new();
-    for patch in patches.iter().take(most.unwrap_or(usize::MAX)) {
-        let name = patch.file_stem().and_then(|name| name.to_str()).context("a patch has a name")?;
+    let (mut modelled, mut missed) = (Vec::new(), Vec::new());
+    for patch in patches.iter().filter(wanted).take(which.most.unwrap_or(usize::MAX)) {
+        let name = name_of(patch);
         copy(root, &tree)?;
-        let mut apply = Command::new("git");
-        apply.args(["apply", "--whitespace=nowarn"]).arg(patch).current_dir(&tree);
-        // The copy is no repository of its own: what it lies in must not count.
-        apply.env("GIT_CEILING_DIRECTORIES", &folder);
-        ensure!(apply.status().context("starting git")?.success(), "{name} no longer applies: bring it up to date");
+        ensure!(apply(patch, &tree, &folder, &[])?, "{name} could not be put into the copy");
         match look_for(&tree, &target)? {
             Some(seed) => {
                 eprintln!("{name}: found by seed {seed}");
@@ -33,8 +59,14 @@ pub(crate) fn perform(root: &Path, most: Option<usize>) -> Result<()> {
             }
             None => missed.push(name.to_owned()),
         }
+        if BY_MODEL.contains(&name) {
+            ensure!(breaks_model(&tree, &target)?, "the model check calls itself complete, and has not found {name}");
+            eprintln!("{name}: found by the model check");
+            modelled.push(name.to_owned());
+        }
     }
-    println!("{}", json!({ "bugs": found.len() + missed.len(), "found_by_seed": found, "missed": missed }));
+    let bugs = found.len() + missed.len();
+    println!("{}", json!({ "bugs": bugs, "found_by_seed": found, "found_by_model": modelled, "missed": missed }));
     ensure!(missed.is_empty(), "these bugs were not found in {SEEDS_MAX} seeds: {missed:?}");
     Ok(())
 }
@@ -60,6 +92,19 @@ impl Scratch {
         let folder = root.join("target/known-bugs");
         Self { tree: folder.join("tree"), target: folder.join("target"), folder }
     }
+}
+
+fn name_of(patch: &Path) -> &str {
+    patch.file_stem().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// Puts a bug into the copy, with what else git is told. Whether it can be done.
+fn apply(patch: &Path, tree: &Path, folder: &Path, told: &[&str]) -> Result<bool> {
+    let mut apply = Command::new("git");
+    apply.args(["apply", "--whitespace=nowarn"]).args(told).arg(patch).current_dir(tree);
+    // The copy is no repository of its own: what it lies in must not count.
+    apply.env("GIT_CEILING_DIRECTORIES", folder);
+    Ok(apply.status().context("starting git")?.success())
 }
 
 fn patches(root: &Path) -> Result<Vec<PathBuf>> {
@@ -128,4 +173,14 @@ fn look_for(tree: &Path, target: &Path) -> Result<Option<u64>> {
     ensure!(said.contains("\"seeds\""), "the simulator did not run: {said}");
     let first = said.lines().find_map(|line| line.strip_prefix("seed ")?.split(':').next()?.parse().ok());
     Ok(first.filter(|_| !output.status.success()))
+}
+
+/// Whether the model check of the copy comes to a law that does not hold.
+fn breaks_model(tree: &Path, target: &Path) -> Result<bool> {
+    let mut command = simulator(tree, target);
+    command.args(["--model", "--first"]).stderr(std::process::Stdio::inherit());
+    let output = command.output().context("starting the simulator")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(said.contains("\"complete\":"), "the model check did not run: {said}");
+    Ok(!output.status.success() && said.contains("\"complete\":false"))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::known_bugs;
+use crate::known_bugs::{self, Which};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -14,6 +14,9 @@ pub(crate) struct Options {
     /// With --known-bugs: only the first so many.
     #[arg(long, value_name = "N", requires = "known_bugs")]
     most: Option<usize>,
+    /// With --known-bugs: the one of this name, and no other.
+    #[arg(long, value_name = "NAME", requires = "known_bugs", conflicts_with = "most")]
+    only: Option<String>,
     /// What the simulator is told: `--seeds N`, `--from N`, `--seed N`, `--model`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
@@ -21,7 +24,7 @@ pub(crate) struct Options {
 
 pub(crate) fn perform(root: &Path, options: &Options) -> Result<()> {
     if options.known_bugs {
-        return known_bugs::perform(root, options.most);
+        return known_bugs::perform(root, &Which { most: options.most, only: options.only.clone() });
     }
     let arguments: Vec<&str> = options.arguments.iter().map(String::as_str).collect();
     known_bugs::simulate(root, &arguments)
@@ -31,7 +34,7 @@ pub(crate) fn perform(root: &Path, options: &Options) -> Result<()> {
 /// which each is a build.
 pub(crate) fn perform_shortly(root: &Path) -> Result<()> {
     known_bugs::simulate(root, &["--seeds", SEEDS, "--regressions"])?;
-    known_bugs::perform(root, Some(BUGS))
+    known_bugs::perform(root, &Which { most: Some(BUGS), ..Which::default() })
 }
 
 const SEEDS: &str = "120";

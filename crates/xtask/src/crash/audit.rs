@@ -102,8 +102,19 @@ pub(crate) fn ending(run: &Run) -> String {
     format!("{} {result}", run.status())
 }
 
-fn fold(reader: &mut dyn Reader) -> Result<BTreeMap<String, Folded>> {
-    let mut folded: BTreeMap<RunId, Folded> = BTreeMap::new();
+/// How many facts of a kind the journal of a file has.
+pub(crate) fn count(store: &Path, is_one: impl Fn(&Fact) -> bool) -> Result<u64> {
+    let mut reader = open_read_only(store).context("opening the store to count in it")?;
+    let mut counted = 0;
+    each_row(&mut reader, |row| {
+        counted += row.facts.iter().filter(|fact| is_one(fact)).count() as u64;
+        Ok(())
+    })?;
+    Ok(counted)
+}
+
+/// Shows every row of the journal, shard by shard, in its order.
+fn each_row(reader: &mut dyn Reader, mut show: impl FnMut(&Row) -> Result<()>) -> Result<()> {
     for shard in reader.map().all() {
         let mut after = Seq(0);
         loop {
@@ -114,13 +125,17 @@ fn fold(reader: &mut dyn Reader) -> Result<BTreeMap<String, Folded>> {
             for row in rows {
                 let row = row.context("a journal row is damaged")?;
                 after = row.seq;
-                // Nothing is purged here, so that a row without facts was emptied by a compaction: its row is to come.
-                if !row.facts.is_empty() {
-                    fold_row(&mut folded, &row)?;
-                }
+                show(&row)?;
             }
         }
     }
+    Ok(())
+}
+
+fn fold(reader: &mut dyn Reader) -> Result<BTreeMap<String, Folded>> {
+    let mut folded: BTreeMap<RunId, Folded> = BTreeMap::new();
+    // Nothing is purged here, so that a row without facts was emptied by a compaction: its row is to come.
+    each_row(reader, |row| if row.facts.is_empty() { Ok(()) } else { fold_row(&mut folded, row) })?;
     Ok(folded.into_iter().map(|(id, folded)| (id.to_string(), folded)).collect())
 }
 

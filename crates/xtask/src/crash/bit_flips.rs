@@ -1,7 +1,7 @@
 //! Bit flips: one bit in every byte of a small closed store. Whatever is read afterwards is as it was written, or
 //! something says that it is not: the call itself, or `abide store check`. Nothing panics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Mutex;
@@ -11,9 +11,10 @@ use std::time::Duration;
 use abide::{Engine, StatusSet};
 use abide_kernel::envelope::{DeadEnvelope, Envelope, Message};
 use abide_kernel::shard::Batch;
-use abide_kernel::{RunId, ShardId};
+use abide_kernel::{RunId, ShardEpoch, ShardId};
 use abide_store::sqlite::{SqliteStore, open_read_only};
-use abide_store::{Durability, Filter, Page, Reader, Store};
+use abide_store::transaction::{Place, Transacted};
+use abide_store::{Durability, Filter, Kept, Page, Reader, Store, StoredToken};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
@@ -41,6 +42,8 @@ enum Verdict {
 enum By {
     Open,
     Read,
+    /// A read, of what the check had found sound.
+    ReadOnly,
     CheckOnly,
 }
 
@@ -68,6 +71,8 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
         .filter(|view| view.lines.is_err() || view.kind == Kind::Check && view.lines != Ok(vec![]))
         .collect();
     ensure!(alarms.is_empty(), "the sound store is not: {alarms:?}");
+    let names: BTreeSet<&String> = truth.iter().map(|view| &view.name).collect();
+    ensure!(names.len() == truth.len(), "{} questions have {} names", truth.len(), names.len());
     let count = flip_all(options, folder.path(), &bytes, &known, &truth);
     report(&count, bytes.len())
 }
@@ -186,10 +191,12 @@ fn fresh(path: &Path, bytes: &[u8], known: &Known) -> Result<Vec<View>> {
 }
 
 fn compare(found: &[View], truth: &[View]) -> Verdict {
-    let as_written =
-        |view: &View| truth.iter().filter(|other| other.name == view.name).any(|other| other.lines == view.lines);
+    let written = |name: &str| truth.iter().find(|other| other.name == name);
+    let as_written = |view: &View| written(&view.name).is_some_and(|other| other.lines == view.lines);
     let (mut opened, mut read, mut checked) = (true, true, true);
-    let mut differs = None;
+    // What was asked of the sound store is asked of this one too, unless somebody says why it can not be.
+    let asked = |name: &String| found.iter().any(|view| view.name == *name);
+    let mut differs = truth.iter().map(|view| &view.name).find(|name| !asked(name)).cloned();
     for view in found {
         match (&view.lines, view.kind) {
             (Err(_), _) if view.name.starts_with("open") => opened = false,
@@ -198,14 +205,9 @@ fn compare(found: &[View], truth: &[View]) -> Verdict {
             (Ok(problems), Kind::Check) => checked &= problems.is_empty(),
             (Ok(_), _) if as_written(view) => {}
             (Ok(lines), Kind::Records) => {
-                let written = |line: &String| {
-                    truth
-                        .iter()
-                        .filter(|other| other.name == view.name)
-                        .flat_map(|other| other.lines.iter().flatten())
-                        .any(|other| other == line)
-                };
-                if let Some(invented) = lines.iter().find(|line| !written(line)) {
+                let known = written(&view.name).and_then(|other| other.lines.as_ref().ok());
+                let invents = |line: &&String| known.is_none_or(|known| !known.contains(line));
+                if let Some(invented) = lines.iter().find(invents) {
                     return Verdict::Wrong(format!("{} answers with what was never written: {invented}", view.name));
                 }
                 differs = Some(view.name.clone());
@@ -215,7 +217,8 @@ fn compare(found: &[View], truth: &[View]) -> Verdict {
     }
     match (opened, read, checked, differs) {
         (false, ..) => Verdict::Detected(By::Open),
-        (true, false, ..) => Verdict::Detected(By::Read),
+        (true, false, false, _) => Verdict::Detected(By::Read),
+        (true, false, true, _) => Verdict::Detected(By::ReadOnly),
         (true, true, false, _) => Verdict::Detected(By::CheckOnly),
         (true, true, true, Some(name)) => Verdict::Wrong(format!("{name} differs, and nobody says so")),
         (true, true, true, None) => Verdict::Harmless,
@@ -236,7 +239,10 @@ fn report(count: &Count, bytes: usize) -> Result<()> {
             "bytes": bytes,
             "flips": count.flips,
             "detected": count.by.values().sum::<u64>(),
-            "detected_by": { "open": by(By::Open), "read": by(By::Read), "check_only": by(By::CheckOnly) },
+            "detected_by": {
+                "open": by(By::Open), "read": by(By::Read), "read_only": by(By::ReadOnly),
+                "check_only": by(By::CheckOnly),
+            },
             "harmless": count.harmless,
             "wrong": count.wrong.len(),
             "panics": count.panics.len(),
@@ -244,27 +250,32 @@ fn report(count: &Count, bytes: usize) -> Result<()> {
     );
     let wrong = count.wrong.len() + count.panics.len();
     ensure!(wrong == 0, "{wrong} flips became an answer or a panic");
+    let unchecked = by(By::ReadOnly);
+    ensure!(unchecked == 0, "{unchecked} flips are met by readers, and the check finds nothing");
     Ok(())
 }
 
-/// A closed store with runs in many states, a key that is held, a message on its way, and one that was set aside.
+/// A closed store with runs in many states, a key that is held, a label, a message on its way, one that was set aside, and
+/// what stands beside the runs.
 async fn make(path: &Path, seed: u64) -> Result<()> {
     let engine = Engine::open(&format!("sqlite:{}", path.display()))
         .register(workload::plain())
         .register(workload::signalled())
         .register(workload::long())
+        .register(workload::parent())
+        .register(workload::flaky())
         .shards(SHARDS)
         .start()
         .await?;
     let client = engine.client();
-    let start = client.start("signalled", &Vec::<u32>::new()).key("key");
+    let start = client.start("signalled", &Vec::<u32>::new()).key(views::KEY);
     let run = start.occupied(StatusSet::OPEN).await?;
     run.signal("go", &1u32).dedup("first").await?;
-    for workflow in ["plain", "long"] {
+    for workflow in ["plain", "long", "parent"] {
         let _ = client.start(workflow, &0u32).await?.result::<serde_json::Value>().await;
     }
     let _ = client.start("plain", &0u32).delay(Duration::from_secs(86_400)).await?;
-    let _ = client.start("plain", &0u32).queue("elsewhere").await?;
+    let _ = client.start("plain", &0u32).queue(views::QUEUE).label(views::LABEL.0, views::LABEL.1).await?;
     engine.stop(Duration::from_secs(10)).await;
     drop((client, engine));
     let mut store = SqliteStore::open(path, Durability::Full, SHARDS, "flips")?;
@@ -280,7 +291,24 @@ async fn make(path: &Path, seed: u64) -> Result<()> {
     let (envelopes, consumed) = (vec![envelope(number)], vec![(ShardId(1), 7)]);
     let batch = Batch { epoch: epoch.epoch, envelopes, consumed, dead, ..Batch::default() };
     store.append(&[batch])?;
+    keep(&mut store, epoch.epoch)?;
     store.close()?;
+    Ok(())
+}
+
+/// What stands beside the runs: tokens, what a server wrote down, and what a transaction came to.
+fn keep(store: &mut SqliteStore, epoch: ShardEpoch) -> Result<()> {
+    for id in [views::TOKEN, "token-2"] {
+        store.write_token(&StoredToken { id: id.to_owned(), body: r#"{"may":"everything"}"#.to_owned() })?;
+    }
+    let (kind, id) = views::KEPT;
+    let kept = |id: &str| Kept { kind: kind.to_owned(), id: id.to_owned(), body: r#"{"most":7}"#.to_owned() };
+    store.keep(&[kept(id), kept("limit-2")])?;
+    for key in ["write", "write again"] {
+        let place = Place { run: RunId(7), key: key.to_owned(), shard: ShardId(0), epoch };
+        let done = store.transact(&place, Duration::from_secs(10), &mut |_| Some(r#"{"row":7}"#.to_owned()))?;
+        ensure!(matches!(done, Transacted::Outcome(_)), "the transaction came to {done:?}");
+    }
     Ok(())
 }
 
@@ -290,12 +318,14 @@ fn known(path: &Path) -> Result<Known> {
     let runs = reader.list(&Filter::default(), &Page { most: 1_000, before: None })?;
     let mut known = Known::default();
     for listed in runs {
+        known.parent = known.parent.or(listed.parent);
         let stored = reader.read_run(listed.run)?.context("a run that is listed is there")?;
         known.runs.push((listed.run, stored.head));
     }
     let connection = rusqlite::Connection::open(path)?;
     let mut statement = connection.prepare("SELECT occupies FROM run WHERE occupies IS NOT NULL")?;
     known.keys = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    ensure!(!known.keys.is_empty() && known.runs.len() >= 5, "the store has not what is to be damaged: {known:?}");
+    let whole = !known.keys.is_empty() && known.runs.len() >= 5 && known.parent.is_some();
+    ensure!(whole, "the store has not what is to be damaged: {known:?}");
     Ok(known)
 }

@@ -17,6 +17,9 @@ const DISK: &str = "size=24m";
 /// What is taken from the disk at first, and given back when it is full.
 const FILLER_BYTES: usize = 12 * 1024 * 1024;
 
+/// What SQLite says then.
+const FULL: &str = "database or disk is full";
+
 /// A small file system in memory. Dropped, it is unmounted.
 struct Disk(PathBuf);
 
@@ -49,7 +52,8 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
         std::fs::write(&filler, vec![1; FILLER_BYTES]).context("filling the disk")?;
         let process = Plan::new(options, &store, options.seed + round, Task::Load).start()?;
         process.end(&mut ledger, PATIENCE).context("on a disk that fills up")?;
-        ensure!(!ledger.closed.is_empty(), "the process ended on a full disk and did not say why");
+        let full = ledger.closed.iter().any(|reason| reason.contains(FULL));
+        ensure!(full, "the process ended on a full disk and did not say so: {:?}", ledger.closed);
         said += ledger.closed.len();
         std::fs::remove_file(&filler).context("making room")?;
         settle(options, &store, &mut ledger)?;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::RecvTimeoutError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use abide_runtime::points::POINTS;
 use anyhow::{Context, Result, bail};
@@ -19,6 +18,8 @@ const ACKNOWLEDGED_MIN: usize = 100;
 const CYCLES_PER_STORE: u64 = 10;
 /// No cycle takes longer than this, or something hangs.
 const CYCLE_MAX: Duration = Duration::from_secs(60);
+/// The last process says next to nothing until everything has ended.
+const DRAIN_MAX: Duration = Duration::from_secs(180);
 
 struct Harness<'a> {
     options: &'a Options,
@@ -94,46 +95,28 @@ impl Harness<'_> {
         Ok(())
     }
 
-    /// One life of the process: until its point kills it, or chance does.
+    /// One life of the process: until its point kills it, or chance does. A life that ends otherwise ends everything:
+    /// what died by itself was not killed, and a store that cannot be opened again would be tried for ever.
     fn life(&mut self, cycle: u64, point: Option<(&str, u64)>) -> Result<()> {
         let seed = self.chance.u64(..);
-        let Process { mut child, lines } = self.spawn(seed, point, Task::Load)?;
-        let began = Instant::now();
-        let enough = self.ledger.acknowledged() + ACKNOWLEDGED_MIN;
-        let mut deadline = point.is_none().then(|| began + CYCLE_MAX);
-        loop {
-            let wait = deadline.map_or(CYCLE_MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            match lines.recv_timeout(wait) {
-                Ok(line) => self.ledger.note(&line),
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            if deadline.is_some()
-                && self.ledger.acknowledged() >= enough
-                && deadline.is_some_and(|at| at >= began + CYCLE_MAX)
-            {
-                // Enough was acknowledged: the end comes at some moment soon.
-                deadline = Some(Instant::now() + Duration::from_micros(self.chance.u64(0..150_000)));
-            }
-            if began.elapsed() > CYCLE_MAX {
-                let _ = child.kill();
-                bail!("cycle {cycle}: the process neither died nor progressed for {CYCLE_MAX:?} (point {point:?})");
-            }
-        }
-        let struck = child.try_wait().context("looking at the process")?;
-        child.kill().context("killing the process")?;
-        let status = child.wait().context("waiting for the process")?;
-        for line in lines.iter() {
-            self.ledger.note(&line);
-        }
+        let process = self.spawn(seed, point, Task::Load)?;
+        let lived = match point {
+            Some(_) => process.die(&mut self.ledger, CYCLE_MAX),
+            None => self.until_chance(process),
+        };
+        lived.with_context(|| format!("cycle {cycle}, point {point:?}"))?;
         self.kills += 1;
-        match point {
-            Some((point, _)) if struck.is_some() || killed(status) => {
-                *self.by_point.entry(point.to_owned()).or_default() += 1;
-            }
-            _ => *self.by_point.entry("random".to_owned()).or_default() += 1,
-        }
+        let name = point.map_or("random", |(point, _)| point);
+        *self.by_point.entry(name.to_owned()).or_default() += 1;
         Ok(())
+    }
+
+    /// When enough was acknowledged, the end comes at some moment soon.
+    fn until_chance(&mut self, process: Process) -> Result<()> {
+        let enough = self.ledger.acknowledged() + ACKNOWLEDGED_MIN;
+        process.listen(&mut self.ledger, enough, CYCLE_MAX)?;
+        process.listen_for(&mut self.ledger, Duration::from_micros(self.chance.u64(0..150_000)));
+        process.kill(&mut self.ledger)
     }
 
     fn spawn(&self, seed: u64, point: Option<(&str, u64)>, task: Task) -> Result<Process> {
@@ -145,17 +128,10 @@ impl Harness<'_> {
     /// Lets everything come to its end, undisturbed, and looks once more.
     fn finish(&mut self) -> Result<()> {
         let seed = self.chance.u64(..);
-        let Process { mut child, lines } = self.spawn(seed, None, Task::Drain)?;
-        let began = Instant::now();
-        while let Ok(line) = lines.recv_timeout(CYCLE_MAX) {
-            self.ledger.note(&line);
-        }
-        if began.elapsed() > CYCLE_MAX * 3 {
-            let _ = child.kill();
-        }
-        let status = child.wait().context("waiting for the process")?;
+        let status = self.spawn(seed, None, Task::Drain)?.end(&mut self.ledger, DRAIN_MAX)?;
         if !status.success() {
             self.ledger.problems.push(format!("the last process ended with {status}"));
+            self.ledger.unfinished += 1;
         }
         let found = audit::audit(&self.store, &self.ledger)?;
         self.ledger.unfinished += found.open;
@@ -189,11 +165,6 @@ fn named_point(cycle: u64, sabotaged: bool) -> Option<&'static str> {
     let turn = cycle / 2;
     let first = if sabotaged { POINTS.iter().position(|point| *point == "released").unwrap_or(0) } else { 0 };
     cycle.is_multiple_of(2).then(|| POINTS[(turn as usize + first) % POINTS.len()])
-}
-
-fn killed(status: std::process::ExitStatus) -> bool {
-    use std::os::unix::process::ExitStatusExt;
-    status.signal() == Some(9)
 }
 
 #[cfg(test)]

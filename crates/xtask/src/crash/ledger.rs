@@ -17,6 +17,9 @@ pub(crate) struct Ledger {
     pub(crate) cancelled: BTreeMap<String, ()>,
     /// Calls of what must not happen twice, by run.
     pub(crate) calls: BTreeMap<String, u64>,
+    /// Naps whose beginning and end one process saw, and those that were over before their time.
+    pub(crate) naps: u64,
+    pub(crate) naps_early: u64,
     /// Requests by SQL whose transaction was committed, and those whose transaction was rolled back.
     pub(crate) asked: BTreeSet<String>,
     pub(crate) withdrawn: BTreeSet<String>,
@@ -58,6 +61,13 @@ impl Ledger {
                 *calls += 1;
                 if *calls == 2 {
                     self.problems.push(format!("{run} did twice what must not happen twice"));
+                }
+            }
+            ["napped", run, how, "."] => {
+                self.naps += 1;
+                if *how == "early" {
+                    self.naps_early += 1;
+                    self.problems.push(format!("{run} was woken before its time"));
                 }
             }
             ["asked", request, "."] => {

@@ -1,5 +1,5 @@
-//! Nodes: several processes share a PostgreSQL server under load. One fault after the other strikes a node, its connections
-//! or the server itself; everybody has to go on, and nothing acknowledged may be lost.
+//! Nodes: several processes share a PostgreSQL server under load. One fault after the other strikes a node, its
+//! connections, what the nodes say to each other, or the server itself; everybody has to go on, and nothing acknowledged may be lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::by_sql::{ask_for_ever, parse};
+use super::door::Door;
 use super::ledger::Ledger;
 use super::pauses::send;
 use super::process::{Plan, Process, Shared, Task};
@@ -42,6 +43,10 @@ enum Fault {
     NodeKilled,
     /// A node is stopped for longer than its lease, and goes on as if nothing had been.
     NodePaused,
+    /// What the others say does not reach a node for a while; what it says reaches them.
+    LinkCutOneWay,
+    /// No node reaches another for a while.
+    LinkCut,
     /// The server ends all connections.
     ConnectionsEnded,
     /// The server is stopped in good order, and started again.
@@ -51,13 +56,22 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 5] =
-        [Self::NodeKilled, Self::NodePaused, Self::ConnectionsEnded, Self::ServerStopped, Self::ServerKilled];
+    const ALL: [Self; 7] = [
+        Self::NodeKilled,
+        Self::NodePaused,
+        Self::LinkCutOneWay,
+        Self::LinkCut,
+        Self::ConnectionsEnded,
+        Self::ServerStopped,
+        Self::ServerKilled,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::NodeKilled => "node_killed",
             Self::NodePaused => "node_paused",
+            Self::LinkCutOneWay => "link_cut_one_way",
+            Self::LinkCut => "link_cut",
             Self::ConnectionsEnded => "connections_ended",
             Self::ServerStopped => "server_stopped",
             Self::ServerKilled => "server_killed",
@@ -68,6 +82,7 @@ impl Fault {
 struct Node {
     name: String,
     process: Process,
+    door: Door,
     /// Acknowledgements so far.
     acknowledged: u64,
 }
@@ -82,6 +97,8 @@ struct Harness<'a> {
     ledger: Ledger,
     faults: BTreeMap<&'static str, u64>,
     takeovers_ms: Vec<f64>,
+    connections_ended: usize,
+    letters_held: u64,
 }
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
@@ -97,6 +114,8 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
         ledger: Ledger::default(),
         faults: Fault::ALL.iter().map(|fault| (fault.name(), 0)).collect(),
         takeovers_ms: Vec::new(),
+        connections_ended: 0,
+        letters_held: 0,
     };
     let mut deck = Vec::new();
     for cycle in 0..options.cycles {
@@ -129,18 +148,24 @@ impl Harness<'_> {
         Ok(())
     }
 
-    fn plan(&mut self, name: &str, task: Task) -> Plan {
+    fn plan(&mut self, name: &str, task: Task, door: Option<&Door>) -> Plan {
         let mut plan = Plan::new(self.options, Path::new(""), self.chance.u64(..), task);
         plan.lease_ms = Some(CLAIM_LEASE_MS);
-        plan.shared = Some(Shared { url: self.url.clone(), node: name.to_owned(), lease_ms: NODE_LEASE_MS });
+        plan.shared = Some(Shared {
+            url: self.url.clone(),
+            node: name.to_owned(),
+            lease_ms: NODE_LEASE_MS,
+            door: door.map(|door| (door.node(), door.address())),
+        });
         plan
     }
 
     fn start(&mut self, index: usize) -> Result<Node> {
         self.lives += 1;
         let name = format!("node-{index}-{}", self.lives);
-        let process = self.plan(&name, Task::Load).start()?;
-        Ok(Node { name, process, acknowledged: 0 })
+        let door = Door::build()?;
+        let process = self.plan(&name, Task::Load, Some(&door)).start()?;
+        Ok(Node { name, process, door, acknowledged: 0 })
     }
 
     /// Lets everybody work, strikes, and lets everybody work again.
@@ -152,10 +177,12 @@ impl Harness<'_> {
         match fault {
             Fault::NodeKilled => self.kill_node()?,
             Fault::NodePaused => self.pause_node()?,
-            Fault::ConnectionsEnded => {
-                let others = "application_name LIKE 'abide%' AND pid <> pg_backend_pid()";
-                self.server.psql(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"));
+            Fault::LinkCutOneWay => {
+                let index = self.chance.usize(..self.nodes.len());
+                self.cut_links(index..index + 1)?;
             }
+            Fault::LinkCut => self.cut_links(0..self.nodes.len())?,
+            Fault::ConnectionsEnded => self.end_connections()?,
             Fault::ServerStopped => {
                 self.server.stop();
                 self.away()?;
@@ -166,6 +193,30 @@ impl Harness<'_> {
             }
         }
         self.all_go_on()
+    }
+
+    /// Nothing is said to these nodes, for less than leases last or for longer.
+    fn cut_links(&mut self, nodes: std::ops::Range<usize>) -> Result<()> {
+        self.nodes[nodes.clone()].iter().for_each(|node| node.door.close());
+        let cut = Duration::from_millis(self.chance.u64(NODE_LEASE_MS / 4..NODE_LEASE_MS * 2));
+        self.listen_for(cut)?;
+        let held: u64 = self.nodes[nodes].iter().map(|node| node.door.open()).sum();
+        ensure!(held > 0, "nobody said anything for {cut:?}, so nothing was cut off");
+        self.letters_held += held;
+        Ok(())
+    }
+
+    /// Ends what the nodes have open; each of them has a connection at least.
+    fn end_connections(&mut self) -> Result<()> {
+        let ended = self.server.psql(
+            "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
+             WHERE application_name LIKE 'abide%' AND pid <> pg_backend_pid()",
+        );
+        let ended: usize = ended.trim().parse().context("counting the connections that were ended")?;
+        let nodes = self.nodes.len();
+        ensure!(ended >= nodes, "{ended} connections of {nodes} nodes were ended");
+        self.connections_ended += ended;
+        Ok(())
     }
 
     /// The server is away for a while, perhaps for longer than leases last.
@@ -260,7 +311,7 @@ impl Harness<'_> {
         for node in std::mem::take(&mut self.nodes) {
             node.process.kill(&mut self.ledger)?;
         }
-        let status = self.plan("drain", Task::Drain).start()?.end(&mut self.ledger, DRAINING)?;
+        let status = self.plan("drain", Task::Drain, None).start()?.end(&mut self.ledger, DRAINING)?;
         if !status.success() {
             self.ledger.problems.push(format!("the last process ended with {status}"));
             self.ledger.unfinished += 1;
@@ -299,6 +350,8 @@ impl Harness<'_> {
             "takeover_p50_ms": takeover_p50_ms,
             "takeovers": takeovers.len(),
             "faults": self.faults,
+            "connections_ended": self.connections_ended,
+            "letters_held": self.letters_held,
         });
         tell(&self.ledger, particular)?;
         ensure!(!self.ledger.calls.is_empty(), "nothing was done that must not happen twice, so nothing was shown");

@@ -3,14 +3,15 @@
 use std::process::Child;
 use std::time::Duration;
 
+use abide_kernel::Fact;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::Options;
 use super::ledger::Ledger;
 use super::process::{Plan, Task};
 use super::report::{PATIENCE, settle, tell};
+use super::{Options, audit};
 
 const PAUSES: u64 = 8;
 const LEASE_MS: u64 = 300;
@@ -33,7 +34,10 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
     ensure!(process.listen(&mut ledger, enough, PATIENCE)?, "the process ended: {:?}", ledger.closed);
     process.kill(&mut ledger)?;
     settle(options, &store, &mut ledger)?;
-    tell(&ledger, json!({ "fault": "pauses", "pauses": PAUSES, "lease_ms": LEASE_MS }))
+    let expired = audit::count(&store, |fact| matches!(fact, Fact::Expired(_)))?;
+    tell(&ledger, json!({ "fault": "pauses", "pauses": PAUSES, "lease_ms": LEASE_MS, "expired": expired }))?;
+    ensure!(expired > 0, "no claim expired in {PAUSES} pauses, so nothing was shown");
+    Ok(())
 }
 
 pub(crate) fn send(child: &Child, signal: Signal) -> Result<()> {

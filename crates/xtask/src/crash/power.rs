@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::image::Image;
@@ -70,7 +70,7 @@ pub(crate) fn perform(options: &Options, cuts: u64) -> Result<()> {
 
 /// Whether the power can be cut here: it takes root, a loop device and ext4.
 pub(crate) fn try_out() -> Result<()> {
-    anyhow::ensure!(setup::is_root(), "this user is not root");
+    ensure!(setup::is_root(), "this user is not root");
     setup::need(TOOLS)?;
     let folder = tempfile::Builder::new().prefix("abide-power-").tempdir_in(".").context("making a directory here")?;
     let mut image = Image::make(folder.path())?;
@@ -91,7 +91,7 @@ impl Harness<'_> {
         let mut process = Plan::new(self.options, &self.store(), self.chance.u64(..), Task::Load).start()?;
         let enough = self.ledger.acknowledged() + more;
         if !process.listen(&mut self.ledger, enough, PATIENCE)? {
-            bail!("the process ended by itself with {}: {:?}", process.child.wait()?, self.ledger.closed);
+            bail!("the process ended by itself with {}: {}", process.child.wait()?, process.said(&self.ledger));
         }
         let moment = Duration::from_micros(self.chance.u64(0..300_000));
         process.listen_for(&mut self.ledger, moment);
@@ -101,7 +101,7 @@ impl Harness<'_> {
         self.image.cut()?;
         self.cuts += 1;
         process.listen_for(&mut late, Duration::from_millis(50));
-        process.kill(&mut late)?;
+        process.put_down(&mut late)?;
         self.ledger.closed = late.closed;
         self.image.unmount()?;
         self.image.mount()?;
@@ -129,6 +129,7 @@ impl Harness<'_> {
         let status = process.end(&mut self.ledger, PATIENCE)?;
         if !status.success() {
             self.ledger.problems.push(format!("the last process ended with {status}"));
+            self.ledger.unfinished += 1;
         }
         let found = audit::audit(&self.store(), &self.ledger)?;
         self.ledger.unfinished += found.open;
@@ -150,7 +151,9 @@ impl Harness<'_> {
             "unsettled": self.unsettled,
         });
         super::report::tell(&self.ledger, particular)?;
-        anyhow::ensure!(self.cuts == asked, "{} of {asked} cuts were made", self.cuts);
+        ensure!(self.cuts == asked, "{} of {asked} cuts were made", self.cuts);
+        let settled = self.kills > 0 && self.unsettled == 0;
+        ensure!(!settled, "no killed process left anything in its log, so nothing was shown of what it had not synced");
         Ok(())
     }
 }

@@ -2,15 +2,21 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::Options;
 use super::ledger::Ledger;
+
+/// So much is kept of what a process complains of.
+const COMPLAINTS_MAX: usize = 4_096;
 
 /// What a process does with its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) node: String,
     /// How long it is believed to live.
     pub(crate) lease_ms: u64,
+    /// Where it listens for the others, and the address that they are told.
+    pub(crate) door: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl Plan {
@@ -96,8 +104,11 @@ impl Plan {
         ]);
         match &self.shared {
             None => drop(command.arg(format!("sqlite:{}?durability={}", self.store.display(), self.durability))),
-            Some(Shared { url, node, lease_ms }) => {
+            Some(Shared { url, node, lease_ms, door }) => {
                 command.arg(url).args(["--node", node, "--node-lease-ms", &lease_ms.to_string()]);
+                if let Some((listen, advertise)) = door {
+                    command.args(["--listen", &listen.to_string(), "--advertise", &advertise.to_string()]);
+                }
             }
         }
         if let Some((point, count)) = &self.point {
@@ -115,8 +126,10 @@ impl Plan {
             Task::Large(runs) => drop(command.arg("--large").arg(runs.to_string())),
             Task::Drain => drop(command.arg("--drain")),
         }
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting the process")?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("starting the process")?;
         let stdout = child.stdout.take().context("the process has an output")?;
+        let stderr = child.stderr.take().context("the process has an output for errors")?;
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
@@ -125,14 +138,36 @@ impl Plan {
                 }
             }
         });
-        Ok(Process { child, lines })
+        let complaints = Arc::new(Mutex::new(String::new()));
+        let heard = complaints.clone();
+        let listener = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                eprintln!("{line}");
+                let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                if heard.len() < COMPLAINTS_MAX {
+                    heard.push_str(&line);
+                    heard.push('\n');
+                }
+            }
+        });
+        Ok(Process { child, lines, complaints, listener: Some(listener) })
     }
 }
 
-/// A process under test.
+/// A process under test. Dropped, it is gone: a harness that gives up leaves nobody behind.
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) lines: Receiver<String>,
+    /// What it wrote to its output for errors.
+    complaints: Arc<Mutex<String>>,
+    listener: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Process {
@@ -157,10 +192,41 @@ impl Process {
         }
     }
 
-    /// Kills it, and notes what it had said.
-    pub(crate) fn kill(mut self, ledger: &mut Ledger) -> Result<ExitStatus> {
+    /// Kills it, and notes what it had said. One that had ended by itself was not killed, and shows nothing.
+    pub(crate) fn kill(mut self, ledger: &mut Ledger) -> Result<()> {
+        self.child.kill().context("killing the process")?;
+        let status = self.rest(ledger)?;
+        ensure!(killed(status), "the process ended by itself with {status}: {}", self.said(ledger));
+        Ok(())
+    }
+
+    /// Puts an end to it, whatever became of it before, and notes what it had said.
+    pub(crate) fn put_down(mut self, ledger: &mut Ledger) -> Result<ExitStatus> {
         self.child.kill().context("killing the process")?;
         self.rest(ledger)
+    }
+
+    /// Waits until it has killed itself at its point, and notes what it says. Any other end is an error, and so is none.
+    pub(crate) fn die(mut self, ledger: &mut Ledger, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if Instant::now() < deadline => ledger.note(&line),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {
+                    bail!("the process did not come to its point in {limit:?}: {}", self.said(ledger))
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let status = self.rest(ledger)?;
+        ensure!(killed(status), "the process ended with {status} before its point: {}", self.said(ledger));
+        Ok(())
+    }
+
+    /// Why it went, in its own words.
+    pub(crate) fn said(&self, ledger: &Ledger) -> String {
+        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        format!("it closed because of {:?} and said {:?}", ledger.closed, complaints.trim())
     }
 
     /// Waits for its end, not longer than `limit` without a word, and notes what it says.
@@ -183,6 +249,14 @@ impl Process {
         for line in self.lines.iter() {
             ledger.note(&line);
         }
+        // Its last words may still be on their way.
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
         Ok(status)
     }
+}
+
+pub(crate) fn killed(status: ExitStatus) -> bool {
+    status.signal() == Some(9)
 }

@@ -43,6 +43,8 @@ pub(crate) fn tell(ledger: &Ledger, particular: Value) -> Result<()> {
         "lease_overlaps": ledger.lease_overlaps,
         "rebuild_mismatches": ledger.rebuild_mismatches,
         "unfinished": ledger.unfinished,
+        "naps": ledger.naps,
+        "naps_early": ledger.naps_early,
         "unsafe_once_started": ledger.calls.len(),
         "unsafe_once_twice": ledger.called_twice(),
     });
@@ -56,6 +58,7 @@ pub(crate) fn tell(ledger: &Ledger, particular: Value) -> Result<()> {
         + ledger.rebuild_mismatches
         + ledger.unfinished
         + ledger.asked_not_once
+        + ledger.naps_early
         + ledger.called_twice();
     ensure!(wrong == 0, "{wrong} things are not as they were promised");
     ensure!(ledger.acknowledged() > 0, "nothing was acknowledged, so nothing was shown");

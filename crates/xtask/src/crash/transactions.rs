@@ -15,6 +15,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Options;
+use super::process::killed;
 
 /// Points besides those of transactions: the record of an outcome becomes durable between them.
 const AROUND: [&str; 3] = ["sealed", "appended", "released"];
@@ -144,7 +145,8 @@ fn spawn(place: &Place, more: &[&str]) -> Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("starting the process")
 }
 
-/// One life of the process: until the point has struck, or a moment by chance.
+/// One life of the process: until the point has struck, or a moment by chance. A process that ended by itself was not
+/// killed, and shows nothing.
 fn life(place: &Place, point: &str, chance: &mut fastrand::Rng) -> Result<()> {
     let count = chance.u64(1..12).to_string();
     let named = ["--point", point, "--count", &count];
@@ -153,18 +155,18 @@ fn life(place: &Place, point: &str, chance: &mut fastrand::Rng) -> Result<()> {
         "random" => Instant::now() + Duration::from_millis(chance.u64(300..900)),
         _ => Instant::now() + PATIENCE,
     };
-    loop {
-        if child.try_wait().context("looking at the process")?.is_some() {
-            return Ok(());
-        }
-        if Instant::now() >= until {
-            child.kill().context("killing the process")?;
-            child.wait().context("waiting for the process")?;
-            ensure!(point == "random", "it did not come to that point in {PATIENCE:?}");
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait().context("looking at the process")? {
+            ensure!(point != "random" && killed(status), "the process ended by itself with {status}");
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+    child.kill().context("killing the process")?;
+    let status = child.wait().context("waiting for the process")?;
+    ensure!(point == "random", "it did not come to that point in {PATIENCE:?}");
+    ensure!(killed(status), "the process ended by itself with {status}");
+    Ok(())
 }
 
 /// Lets everything end. How many runs there are, and how many are not as the table has them.

@@ -1,6 +1,7 @@
 //! The process that is killed: it opens the store, makes load, and writes a line for every acknowledgement.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,11 @@ pub(crate) struct Options {
     node: Option<String>,
     #[arg(long)]
     node_lease_ms: Option<u64>,
+    /// Where it listens for other nodes, and the address that they are told.
+    #[arg(long, requires = "advertise")]
+    listen: Option<SocketAddr>,
+    #[arg(long)]
+    advertise: Option<String>,
 }
 
 /// Tasks that make load at once.
@@ -82,12 +88,15 @@ async fn serve(options: &Options) -> Result<()> {
     if let (Some(node), Some(lease_ms)) = (&options.node, options.node_lease_ms) {
         engine = engine.node(node).node_lease(Duration::from_millis(lease_ms));
     }
+    if let (Some(listen), Some(advertise)) = (options.listen, &options.advertise) {
+        engine = engine.listen(listen).advertise(advertise);
+    }
     let engine = engine
         .register(workload::plain())
         .register(workload::long())
         .register(workload::signalled())
         .register(workload::told())
-        .register(workload::timed())
+        .register(workload::timed(notes.clone()))
         .register(workload::parent())
         .register(workload::flaky())
         .register(workload::large())

@@ -1,10 +1,12 @@
 //! The workload: workflows that use every way in which a run can wait, fail, branch and end.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use abide::{
-    Control, FnCtx, Function, Join, Machine, RetryPolicy, StepError, await_signal, child, done, next, replay, sleep,
-    spawn, stop,
+    Control, FnCtx, Function, Join, Machine, RetryPolicy, RunId, StepError, await_signal, child, done, next, replay,
+    sleep, spawn, stop,
 };
 
 use super::worker::Notes;
@@ -53,13 +55,35 @@ pub(crate) fn large() -> Machine<Vec<String>> {
         .step("three", async |_, parts: Vec<String>| Ok(done(&parts.len())))
 }
 
-/// Sleeps a little, twice, and once does real waiting inside a step.
-pub(crate) fn timed() -> Machine<u32> {
+/// How long a nap is.
+const NAP: Duration = Duration::from_millis(20);
+
+/// When runs fell asleep that this process has not seen wake up.
+type Naps = Arc<Mutex<HashMap<RunId, Instant>>>;
+
+fn seen(naps: &Naps) -> MutexGuard<'_, HashMap<RunId, Instant>> {
+    naps.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sleeps a little, twice, and once does real waiting inside a step. Somebody outside is told how long the first nap was, where
+/// it began and ended in one process: by the clock that measures, whatever people set theirs to.
+pub(crate) fn timed(notes: Notes) -> Machine<u32> {
+    let naps: Naps = Arc::default();
+    let fell_asleep = naps.clone();
     Machine::<u32>::new("timed")
-        .step("nap", async |_, n: u32| Ok(sleep(Duration::from_millis(20), n + 1).then("work")))
-        .step("work", async |_, n: u32| {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            Ok(next("again", n + 1))
+        .step("nap", move |ctx, n: u32| {
+            seen(&fell_asleep).entry(ctx.run_id()).or_insert_with(Instant::now);
+            async move { Ok(sleep(NAP, n + 1).then("work")) }
+        })
+        .step("work", move |ctx, n: u32| {
+            if let Some(began) = seen(&naps).remove(&ctx.run_id()) {
+                let early = if began.elapsed() < NAP { "early" } else { "in time" };
+                notes.write(&["napped", &ctx.run_id().to_string(), early]);
+            }
+            async move {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                Ok(next("again", n + 1))
+            }
         })
         .step("again", async |_, n: u32| Ok(sleep(Duration::from_millis(5), n + 1).then("end")))
         .step("end", async |_, n: u32| Ok(done(&n)))
