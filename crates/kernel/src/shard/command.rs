@@ -240,6 +240,15 @@ impl Command {
         }
     }
 
+    /// The run of which it waits for what may take months: its end, or its answer.
+    #[must_use]
+    pub fn awaits(&self) -> Option<RunId> {
+        match self {
+            Self::Watch { run } | Self::Update { run, told: Told::Answered, .. } => Some(*run),
+            _ => None,
+        }
+    }
+
     /// Whether nothing comes of it but its answer.
     #[must_use]
     pub fn changes_nothing(&self) -> bool {

@@ -416,15 +416,13 @@ pub(super) fn end(run: &Run, op: OpId, end: OpEnd, transition: &mut Transition) 
     wake_cursor(run, entry.cursor, transition);
 }
 
-/// Wakes a cursor that waits for its ledger, once in a transition.
+/// Wakes a cursor that waits for its ledger.
 pub(super) fn wake_cursor(run: &Run, index: u16, transition: &mut Transition) {
     let Some(cursor) = run.cursors.get(usize::from(index)) else {
         return;
     };
-    let woken = |fact: &Fact| matches!(fact, Fact::Woken(woken) if woken.cursor == index);
     if let Phase::Waiting(wait) = &cursor.phase
         && matches!(wait.kind, WaitKind::Ledger)
-        && !transition.facts.iter().any(woken)
     {
         wake::push(index, cursor, wait, WakeReason::Ledger, transition);
     }

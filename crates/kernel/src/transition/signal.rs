@@ -66,14 +66,18 @@ pub fn decide(run: &Run, sent: &Sent) -> Result<(Accepted, Transition), Refusal>
         request: sent.request,
     }))]);
     wait::arrive(run, Awaited::Signal, &sent.name, id, &mut transition);
+    Ok((Accepted { signal: id, duplicate: false }, transition))
+}
+
+/// Wakes every cursor that awaits a signal of this name.
+pub(super) fn wake_awaiting(run: &Run, name: &str, transition: &mut Transition) {
     for (index, cursor) in run.cursors.iter().enumerate() {
         if let Phase::Waiting(wait) = &cursor.phase
-            && matches!(&wait.kind, WaitKind::Signal { names, .. } if names.contains(&sent.name))
+            && matches!(&wait.kind, WaitKind::Signal { names, .. } if names.iter().any(|awaited| **awaited == *name))
         {
-            wake::push(index as u16, cursor, wait, WakeReason::Signal, &mut transition);
+            wake::push(index as u16, cursor, wait, WakeReason::Signal, transition);
         }
     }
-    Ok((Accepted { signal: id, duplicate: false }, transition))
 }
 
 /// How many signals are with waits whose code has not seen them.

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{Transition, record, update};
+use super::{Transition, record, signal, update};
 use crate::{Fact, Op, OpEnd, OpId, OpKind, OpState, Resulted, Run, Str, Timestamp};
 
 /// What is sent to a run by name, and waited for.
@@ -124,10 +124,13 @@ pub(super) fn begin(run: &Run, kind: &OpKind, now: Timestamp, transition: &Trans
     waiting.or(late)
 }
 
-/// Something was sent to the run: the first wait for its name gets it.
+/// Something was sent to the run, or was given back: the first wait for its name gets it, and cursors that await it wake.
 pub(super) fn arrive(run: &Run, awaited: Awaited, name: &str, id: u64, transition: &mut Transition) {
     if let Some(op) = open_wait(run, awaited, name, transition) {
         give(run, op, awaited.end(id), transition);
+    }
+    if awaited == Awaited::Signal {
+        signal::wake_awaiting(run, name, transition);
     }
 }
 

@@ -41,8 +41,11 @@ pub(super) fn on_deadline(index: u16, cursor: &Cursor, wait: &Wait, transition: 
     push(index, cursor, wait, by, transition);
 }
 
-/// The facts of a wake-up: the wait is over, and the step it leads to can be claimed.
+/// The facts of a wake-up: the wait is over, and the step it leads to can be claimed. A wait ends once.
 pub(super) fn push(index: u16, cursor: &Cursor, wait: &Wait, by: WakeReason, transition: &mut Transition) {
+    if transition.facts.iter().any(|fact| matches!(fact, Fact::Woken(woken) if woken.cursor == index)) {
+        return;
+    }
     transition.facts.push(Fact::Woken(Woken { cursor: index, token: wait.token, by }));
     let mut woken = schedule::intent(index, cursor, None);
     if let (Fact::Scheduled(scheduled), Some(then)) = (&mut woken, &wait.then) {
