@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::{Arc, Weak};
 
-use abide_kernel::shard::{Answer, Command, Ticket, Told};
+use abide_kernel::shard::{Answer, Command, Ticket};
 use abide_kernel::{Refusal, RequestId, RunId, Slot, Timestamp};
 use abide_store::Fault;
 use tokio::sync::oneshot;
@@ -81,10 +81,7 @@ impl Shared {
         mut command: Command,
     ) -> impl Future<Output = Result<Answer, Unanswered>> + use<> {
         self.settle_versions(&mut command);
-        let watched = match &command {
-            Command::Watch { run } | Command::Update { run, told: Told::Answered, .. } => Some(*run),
-            _ => None,
-        };
+        let watched = command.awaits();
         let (ticket, receiver) = self.give(slot, command);
         let mut watch = watched.map(|run| Watch { shared: Arc::downgrade(self), run, ticket, told: false });
         async move {
@@ -145,7 +142,12 @@ impl Shared {
     }
 
     pub(crate) async fn ask_until_known(self: &Arc<Self>, slot: Slot, command: Command) -> Result<Answer, Unanswered> {
-        let retries = if command.is_repeatable() { RETRIES_MAX } else { 0 };
+        // Who waits for months may meet any number of passing failures.
+        let retries = match command.is_repeatable() {
+            true if command.awaits().is_some() => u32::MAX,
+            true => RETRIES_MAX,
+            false => 0,
+        };
         let mut tries = 0;
         loop {
             match self.ask(slot, command.clone()).await {

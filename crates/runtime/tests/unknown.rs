@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::signal::Sent;
@@ -71,6 +74,25 @@ async fn what_is_recognised_is_given_again() {
         let created = |answer: &Answer| matches!(answer, Answer::Started(StartAnswer::Created(_)));
         assert!(told.iter().all(created), "{fault:?}: {told:?}");
     }
+}
+
+/// D36: who waits for the end of a run learns it, however often the store failed meanwhile. They were told that nobody knows it
+/// after the twentieth time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_waits_outlasts_any_number_of_failures() {
+    let (engine, faults) = engine();
+    let run = started(&engine).await;
+    let mut end = pin!(engine.ask_until_known(run.slot(), Command::Watch { run }));
+    for _ in 0..50 {
+        let waits = poll_fn(|cx| Poll::Ready(end.as_mut().poll(cx).is_pending())).await;
+        assert!(waits, "nobody knows the end of a run that goes on");
+        faults.fail_append(WriteFault::Refused);
+        started(&engine).await;
+    }
+    let reason = Arc::new(ErrorInfo::terminal("cancelled", "enough"));
+    let cancel = Command::Cancel { run, request: engine.new_request(), cascade: false, reason };
+    engine.ask_until_known(run.slot(), cancel).await.unwrap();
+    assert!(matches!(end.await, Ok(Answer::Ended(_))));
 }
 
 /// D36, G1: whoever asked for something when a sync failed was told that the engine takes no more commands, as if nothing had been

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use abide_kernel::shard::{Answer, Command, Ticket, Told};
+use abide_kernel::shard::{Answer, Command, Ticket};
 use abide_kernel::{Refusal, ShardEpoch, ShardId, Slot, Str, Timestamp};
 use abide_store::Member;
 
@@ -63,7 +63,7 @@ impl Forward {
 /// Whether nothing is kept of a command's answer: it changes nothing, or may wait for months and finds what came of it when
 /// it is given again.
 pub(crate) fn reads(command: &Command) -> bool {
-    command.changes_nothing() || matches!(command, Command::Update { told: Told::Answered, .. })
+    command.changes_nothing() || command.awaits().is_some()
 }
 
 impl Ring {
@@ -318,7 +318,7 @@ mod tests {
     fn update() -> Command {
         let request = abide_kernel::RequestId(1);
         let asked = Requesting { request, name: "more".into(), input: Payload::null(), dedup: None };
-        Command::Update { run: RunId(1), asked: Box::new(asked), told: Told::Answered }
+        Command::Update { run: RunId(1), asked: Box::new(asked), told: abide_kernel::shard::Told::Answered }
     }
 
     /// SE-38: whoever is asked remembers no more than what is open there, whatever else waits and for how long: an answer
