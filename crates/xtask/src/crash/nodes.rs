@@ -426,7 +426,7 @@ pub(super) async fn load_for_ever(client: &Client, notes: &Notes, seed: u64, url
 }
 
 /// Nothing more can be asked of an engine that has closed; anything else may go well the next time.
-async fn give_up(done: Result<()>) -> Result<()> {
+pub(super) async fn give_up(done: Result<()>) -> Result<()> {
     let Err(error) = done else { return Ok(()) };
     match error.downcast_ref::<ClientError>() {
         Some(ClientError::Refused(Refusal::Closed { .. }) | ClientError::Engine(_)) => Err(error),

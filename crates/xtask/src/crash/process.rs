@@ -23,6 +23,8 @@ const COMPLAINTS_MAX: usize = 4_096;
 pub(crate) enum Task {
     /// Makes load until it is killed.
     Load,
+    /// The same beside another process on the same file. What it asks for in vain it gives up, and goes on with something else.
+    Contend,
     /// Makes so many runs, one after the other, and stops.
     Few(u64),
     /// The same with runs so large that each fills the log.
@@ -122,6 +124,7 @@ impl Plan {
         }
         match self.task {
             Task::Load => {}
+            Task::Contend => drop(command.arg("--contend")),
             Task::Few(runs) => drop(command.arg("--few").arg(runs.to_string())),
             Task::Large(runs) => drop(command.arg("--large").arg(runs.to_string())),
             Task::Drain => drop(command.arg("--drain")),

@@ -29,14 +29,14 @@ pub(crate) fn perform_rounds(options: &Options, rounds: u64) -> Result<()> {
     let (mut ledger, mut refused) = (Ledger::default(), 0);
     for round in 0..rounds {
         let store = folder.path().join(format!("abide-{round}.db"));
-        let first = Plan::new(options, &store, options.seed + round, Task::Load).start()?;
+        let first = Plan::new(options, &store, options.seed + round, Task::Contend).start()?;
         works(&first, &mut ledger).context("the first process")?;
         refuse(&first, &store)?;
         refused += 1;
 
         send(&first.child, Signal::STOP)?;
         std::fs::remove_file(format!("{}.lock", store.display())).context("taking the lock away")?;
-        let second = Plan::new(options, &store, options.seed + 100 + round, Task::Load).start()?;
+        let second = Plan::new(options, &store, options.seed + 100 + round, Task::Contend).start()?;
         // The first may have been stopped inside a transaction, which the file itself keeps others out of. What it said
         // before it was stopped does not show that it goes on.
         first.listen_for(&mut ledger, Duration::from_millis(300));

@@ -10,6 +10,7 @@ use abide_runtime::points;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use super::workload::Nap;
 use super::{audit, by_sql, nodes, workload};
 
 /// What the process is told.
@@ -28,6 +29,9 @@ pub(crate) struct Options {
     count: u64,
     #[arg(long)]
     sabotage: Option<String>,
+    /// Make load beside another process on the same file.
+    #[arg(long)]
+    contend: bool,
     /// Make no new load; let everything end, then stop.
     #[arg(long)]
     drain: bool,
@@ -120,7 +124,7 @@ async fn serve(options: &Options) -> Result<()> {
         _ if options.node.is_some() => nodes::load_for_ever(&client, &notes, options.seed, &options.store).await,
         (Some(runs), _) => few(&client, &notes, options.seed, runs).await,
         (None, Some(runs)) => large(&client, &notes, runs).await,
-        (None, None) => load_for_ever(&client, &notes, options.seed).await,
+        (None, None) => load_for_ever(&client, &notes, options).await,
     };
     if let Err(error) = &loaded {
         // Whoever listens learns why no more is to come.
@@ -130,17 +134,19 @@ async fn serve(options: &Options) -> Result<()> {
     loaded
 }
 
-async fn load_for_ever(client: &Client, notes: &Notes, seed: u64) -> Result<()> {
+async fn load_for_ever(client: &Client, notes: &Notes, options: &Options) -> Result<()> {
     // Runs that earlier lives left behind need their signals, and end in this life.
     let rest = client.clone();
     let resumed = tokio::spawn(async move { feed(&rest).await });
     let mut loaders = Vec::new();
     for loader in 0..LOADERS {
         let (client, notes) = (client.clone(), notes.clone());
-        let mut chance = fastrand::Rng::with_seed(seed ^ loader.wrapping_mul(0x9e37_79b9));
+        let mut chance = fastrand::Rng::with_seed(options.seed ^ loader.wrapping_mul(0x9e37_79b9));
+        let contends = options.contend;
         loaders.push(tokio::spawn(async move {
             loop {
-                load(&client, &notes, &mut chance).await?;
+                let done = load(&client, &notes, &mut chance).await;
+                if contends { nodes::give_up(done).await? } else { done? }
             }
         }));
     }
@@ -197,7 +203,7 @@ pub(super) async fn load_kind(client: &Client, notes: &Notes, chance: &mut fastr
     let run = match kind {
         0..=2 => client.start("plain", &0u32).await?,
         3 => client.start("long", &0u32).await?,
-        4 => client.start("timed", &0u32).await?,
+        4 => client.start("timed", &Nap::default()).await?,
         5 => client.start("parent", &0u32).await?,
         6 => client.start("flaky", &0u32).await?,
         7 => {
@@ -227,13 +233,16 @@ pub(super) async fn load_kind(client: &Client, notes: &Notes, chance: &mut fastr
 
 /// Waits for the end of a run. What is in doubt, because a fault struck while its effect was called, waits for somebody's word.
 pub(super) async fn end(run: &RunHandle, notes: &Notes, id: &str) -> Result<()> {
-    while tokio::time::timeout(DOUBTED, run.result::<serde_json::Value>()).await.is_err() {
+    let told = loop {
+        if let Ok(told) = tokio::time::timeout(DOUBTED, run.result::<serde_json::Value>()).await {
+            break told;
+        }
         for effect in run.effects().await?.into_iter().filter(|effect| effect.standing == Standing::InDoubt) {
             nodes::resolve(run, &effect.key).await?;
         }
-    }
+    };
     let shown = run.show().await?;
-    anyhow::ensure!(shown.end.is_some(), "the engine has closed: {id} was waited for and is {}", shown.status());
+    anyhow::ensure!(shown.end.is_some(), "waiting for {id} came to {told:?}, and it is {}", shown.status());
     notes.write(&["ended", id, &audit::ending(&shown)]);
     Ok(())
 }

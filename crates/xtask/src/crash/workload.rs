@@ -1,13 +1,12 @@
 //! The workload: workflows that use every way in which a run can wait, fail, branch and end.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use abide::{
-    Control, FnCtx, Function, Join, Machine, RetryPolicy, RunId, StepError, await_signal, child, done, next, replay,
-    sleep, spawn, stop,
+    Control, FnCtx, Function, Join, Machine, RetryPolicy, StepError, await_signal, child, done, next, replay, sleep,
+    spawn, stop,
 };
+use serde::{Deserialize, Serialize};
 
 use super::worker::Notes;
 
@@ -57,36 +56,44 @@ pub(crate) fn large() -> Machine<Vec<String>> {
 
 /// How long a nap is.
 const NAP: Duration = Duration::from_millis(20);
+/// Instants are whole milliseconds, so that a nap that ends in time may be that much shorter by a finer clock.
+const GRAIN: Duration = Duration::from_millis(1);
 
-/// When runs fell asleep that this process has not seen wake up.
-type Naps = Arc<Mutex<HashMap<RunId, Instant>>>;
+/// What a run that naps knows: who put it to sleep and when, by that process's own clock.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Nap {
+    steps: u32,
+    began: Option<(u64, Duration)>,
+}
 
-fn seen(naps: &Naps) -> MutexGuard<'_, HashMap<RunId, Instant>> {
-    naps.lock().unwrap_or_else(PoisonError::into_inner)
+impl Nap {
+    fn after(self) -> Self {
+        Self { steps: self.steps + 1, ..self }
+    }
 }
 
 /// Sleeps a little, twice, and once does real waiting inside a step. Somebody outside is told how long the first nap was, where
 /// it began and ended in one process: by the clock that measures, whatever people set theirs to.
-pub(crate) fn timed(notes: Notes) -> Machine<u32> {
-    let naps: Naps = Arc::default();
-    let fell_asleep = naps.clone();
-    Machine::<u32>::new("timed")
-        .step("nap", move |ctx, n: u32| {
-            seen(&fell_asleep).entry(ctx.run_id()).or_insert_with(Instant::now);
-            async move { Ok(sleep(NAP, n + 1).then("work")) }
+pub(crate) fn timed(notes: Notes) -> Machine<Nap> {
+    let (process, up) = (fastrand::u64(..), Instant::now());
+    Machine::<Nap>::new("timed")
+        .step("nap", move |_, nap: Nap| {
+            // In the state, so that it is of the attempt that counts: one that lost its claim may be late.
+            let nap = Nap { began: Some((process, up.elapsed())), ..nap.after() };
+            async { Ok(sleep(NAP, nap).then("work")) }
         })
-        .step("work", move |ctx, n: u32| {
-            if let Some(began) = seen(&naps).remove(&ctx.run_id()) {
-                let early = if began.elapsed() < NAP { "early" } else { "in time" };
+        .step("work", move |ctx, nap: Nap| {
+            if let Some((_, began)) = nap.began.filter(|(by, _)| *by == process) {
+                let early = if up.elapsed() - began < NAP - GRAIN { "early" } else { "in time" };
                 notes.write(&["napped", &ctx.run_id().to_string(), early]);
             }
             async move {
                 tokio::time::sleep(Duration::from_millis(2)).await;
-                Ok(next("again", n + 1))
+                Ok(next("again", nap.after()))
             }
         })
-        .step("again", async |_, n: u32| Ok(sleep(Duration::from_millis(5), n + 1).then("end")))
-        .step("end", async |_, n: u32| Ok(done(&n)))
+        .step("again", async |_, nap: Nap| Ok(sleep(Duration::from_millis(5), nap.after()).then("end")))
+        .step("end", async |_, nap: Nap| Ok(done(&nap.steps)))
 }
 
 /// Starts children and joins them, keyed ones among them.
