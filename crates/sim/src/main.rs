@@ -119,8 +119,8 @@ impl Sum {
     }
 }
 
-/// Looks at every state of the model, and says how many there are. With `first`, the slices that are still looked at when
-/// one is broken are left as they are.
+/// Looks at every state of the model, and says how many there are: those of each slice, and their sum, in which a state of two
+/// slices counts twice. With `first`, the slices that are still looked at when one is broken are left as they are.
 fn model(first: bool) -> ExitCode {
     let began = std::time::Instant::now();
     let (said, heard) = std::sync::mpsc::channel();
@@ -148,7 +148,14 @@ fn model(first: bool) -> ExitCode {
         }
     }
     let (seconds, complete) = (began.elapsed().as_secs(), slices == Bounds::all().len());
-    println!("{}", serde_json::json!({ "states": states, "acts": acts, "complete": complete, "seconds": seconds }));
+    let sum = serde_json::json!({
+        "slices": slices,
+        "states": states,
+        "acts": acts,
+        "complete": complete,
+        "seconds": seconds,
+    });
+    println!("{sum}");
     if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -17,6 +17,7 @@ const BY_MODEL: &[&str] = &[
     "attempt-given-before-its-claim-is-durable",
     "gathered-while-writing-let-out",
     "lease-ended-early",
+    "lease-not-rearmed",
     "outcome-keyed-by-run-only",
 ];
 

@@ -98,7 +98,8 @@ pub(super) fn allowed(state: &mut State, bounds: &Bounds) -> Vec<Act> {
 
 /// A node's death is one act with its opening: what others do in between, they can do before.
 fn open(state: &State, bounds: &Bounds, node: usize, acts: &mut Vec<Act>) {
-    // The nodes are alike: the first to own the shard is the first node.
+    // The nodes are alike but for their clocks: the first to own the shard is the first node, and the one whose clock is
+    // behind takes it from the other where there are three openings.
     let first = state.spent.opens == 0 && node != 0;
     if state.spent.opens >= bounds.opens || first {
         return;
@@ -106,7 +107,7 @@ fn open(state: &State, bounds: &Bounds, node: usize, acts: &mut Vec<Act>) {
     acts.push(Act::Open(node));
     // A remote worker does not live with the node, and there it makes no difference whether the node died.
     let pending = |owned: &Owned| owned.flying.is_some() || owned.shard.wants_append();
-    if bounds.hands == Hands::Local && state.nodes[node].owned.as_deref().is_some_and(pending) {
+    if bounds.hands.live_in_nodes() && state.nodes[node].owned.as_deref().is_some_and(pending) {
         acts.push(Act::Again(node));
     }
 }

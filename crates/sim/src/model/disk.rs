@@ -30,6 +30,12 @@ impl Disk {
         Seq(self.rows.len() as u64)
     }
 
+    /// Whether there are rows that the index row does not cover. Whoever opens the shard folds those; without any, the run
+    /// may stay outside memory.
+    pub(super) fn is_behind(&self) -> bool {
+        self.head() > self.through
+    }
+
     /// The instant of the last row.
     pub(super) fn last_at(&self) -> Timestamp {
         self.rows.last().map_or(Timestamp(0), |row| row.at)

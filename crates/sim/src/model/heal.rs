@@ -64,7 +64,7 @@ fn go_on(state: &mut State, bounds: &Bounds, node: usize) -> Result<(), Violatio
     if let Phase::Claimed(claim) = &run.cursors[0].phase {
         let number = claim.number;
         let holder = (0..2).find(|hand| {
-            let speaks = state.nodes[node].token(bounds, *hand) == state.disk.ledger.claims[&number];
+            let speaks = state.nodes[*hand].token(bounds) == state.disk.ledger.claims[&number];
             speaks && state.hands[*hand].claims.contains(&number)
         });
         // Whoever does not speak loses the claim when its lease has ended.

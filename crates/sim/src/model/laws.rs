@@ -25,6 +25,10 @@ pub(super) struct Ledger {
     /// Until when the holder of each claim may be at it, where workers ask for more time: elsewhere it would tell states
     /// apart that are alike.
     pub(super) leases: Option<BTreeMap<u32, Timestamp>>,
+    /// Whether whoever has the shard takes all before for dead, and ends what their processes held.
+    pub(super) one_owner: bool,
+    /// When the shard was taken for the last time, and the last claim that had been made then.
+    taken: (Timestamp, u32),
     /// Every claim that ended without its holder.
     lost: BTreeSet<u32>,
     /// How many deliveries of the step were lost since it was scheduled or put back.
@@ -149,11 +153,20 @@ impl Ledger {
         self.record(run, completed.claim, Word::Done, said)
     }
 
+    /// A node takes the shard. It does not know for how long the holder of a claim was told that it may be at it, which is not
+    /// always written: the claim lasts for another lease.
+    pub(super) fn take_over(&mut self, at: Timestamp) {
+        let last = self.claims.last_key_value().map_or(0, |(claim, _)| *claim);
+        self.taken = (at, last);
+    }
+
     /// A lease ends when its time has come, or with the process in which its holder lived.
     fn expire(&mut self, run: &Run, claim: u32, at: Timestamp) -> Result<(), Violation> {
         let lease_until = held(run, claim)?.lease_until;
-        let dies = run.cursors[0].claimant.as_ref().is_some_and(|by| by.process.is_some());
-        if at < lease_until && !dies {
+        let (taken_at, last) = self.taken;
+        let rearmed = if claim <= last { taken_at.after(LEASE_MS) } else { lease_until };
+        let dies = self.one_owner && run.cursors[0].claimant.as_ref().is_some_and(|by| by.process.is_some());
+        if at < lease_until.max(rearmed) && !dies {
             return Err(format!("claim {claim} ends at {at:?}, before its lease"));
         }
         self.lost.insert(claim);

@@ -20,7 +20,7 @@ pub(super) const WORKFLOW: &str = "flow";
 pub(super) struct Machine {
     /// Which one.
     pub(super) number: usize,
-    /// Its clock: it agrees with nobody's.
+    /// Its clock: where nodes share a store, it agrees with nobody's.
     pub(super) clock: Timestamp,
     /// Which life of its process it is.
     pub(super) life: u8,
@@ -91,27 +91,34 @@ impl Machine {
         Some((self.clock, Arc::make_mut(self.owned.as_mut()?)))
     }
 
+    /// In which life of its process the worker is that lives in it, if one does.
+    pub(super) fn worker_life(&self, bounds: &Bounds) -> u8 {
+        if bounds.hands.live_in_nodes() { self.life } else { 0 }
+    }
+
     fn process(&self) -> Str {
         format!("process {} of node {}", self.life, self.number).into()
     }
 
-    /// The token of a worker: its own, or that of the process in which it lives.
-    pub(super) fn token(&self, bounds: &Bounds, hand: usize) -> TokenHash {
-        let name = match bounds.hands {
-            Hands::Remote => format!("worker {hand}"),
-            Hands::Local => self.process().to_string(),
-        };
-        TokenHash(u128::from(stable_hash(name.as_bytes())))
+    /// The token of the worker that has the number of this node: its own, or that of the process in which it lives.
+    pub(super) fn token(&self, bounds: &Bounds) -> TokenHash {
+        if bounds.hands.live_in_nodes() { hash(&self.process()) } else { worker_token(self.number) }
     }
 
     fn claimant(&self, bounds: &Bounds, hand: usize) -> Arc<Claimant> {
-        let process = (bounds.hands == Hands::Local).then(|| self.process());
-        Claimant::new(format!("worker {hand}").into(), self.token(bounds, hand), LEASE_MS, process)
+        let lives_here = bounds.hands.live_in_nodes();
+        let token = if lives_here { self.token(bounds) } else { worker_token(hand) };
+        Claimant::new(format!("worker {hand}").into(), token, LEASE_MS, lives_here.then(|| self.process()))
+    }
+
+    /// What time it is when the node opens the shard.
+    pub(super) fn opening(&self, disk: &Disk) -> Timestamp {
+        self.clock.max(disk.last_at())
     }
 
     /// Opens the shard from what is durable, in the order of `abide_runtime`'s recovery.
     pub(super) fn open(&mut self, bounds: &Bounds, disk: &Disk) -> Result<(), Violation> {
-        let now = self.clock.max(disk.last_at());
+        let now = self.opening(disk);
         let config = Config {
             id: ShardId(0),
             map: ShardMap::new(1),
@@ -137,13 +144,12 @@ impl Machine {
             shard.loaded_due(now, &due, None);
         }
         shard.replayed(now);
-        for run in shard.claimed_runs() {
-            shard.end_lost_claims(run);
+        if bounds.hands == Hands::Local {
+            for run in shard.claimed_runs() {
+                shard.end_lost_claims(run);
+            }
         }
-        let hands = match bounds.hands {
-            Hands::Remote => vec![0, 1],
-            Hands::Local => vec![self.number],
-        };
+        let hands = if bounds.hands.live_in_nodes() { vec![self.number] } else { vec![0, 1] };
         for number in 0..hands.len() {
             let definition = Definition {
                 workflow: WORKFLOW.into(),
@@ -159,11 +165,19 @@ impl Machine {
     }
 }
 
+fn worker_token(hand: usize) -> TokenHash {
+    hash(&format!("worker {hand}"))
+}
+
+fn hash(name: &str) -> TokenHash {
+    TokenHash(u128::from(stable_hash(name.as_bytes())))
+}
+
 /// Folds the log after the index rows; a run that is claimed or changed since comes from its index row first.
 fn recall(shard: &mut Shard, disk: &Disk) -> Result<(), Violation> {
-    let behind = disk.head() > disk.through;
     if let Some((run, head)) = disk.indexed()?
-        && (behind || disk.index.as_ref().is_some_and(|record| record.status == abide_kernel::Status::Executing))
+        && (disk.is_behind()
+            || disk.index.as_ref().is_some_and(|record| record.status == abide_kernel::Status::Executing))
     {
         shard.adopt(run, head);
     }

@@ -22,8 +22,20 @@ pub use search::{Broken, Explored, explore};
 pub enum Hands {
     /// Apart from the nodes: each may be given work by either node, and speak to either.
     Remote,
-    /// One in each node's process, and dead with it.
+    /// One in each node's process, and dead with it, on a store of one owner: whoever opens it takes all before for dead.
     Local,
+    /// The same on a store that nodes share: both live, and what a worker says reaches whoever has the shard.
+    Shared,
+}
+
+impl Hands {
+    /// Whether a worker lives and dies with a node.
+    pub(super) fn live_in_nodes(self) -> bool {
+        match self {
+            Self::Remote => false,
+            Self::Local | Self::Shared => true,
+        }
+    }
 }
 
 /// How much may happen. Within it, everything does.
@@ -50,9 +62,9 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// What `cargo xtask sim --model` goes through: workers that answer twice and late; three attempts that may all be lost;
-    /// owners that change often; workers that say everything they can, two words of two claims or, with index rows behind the
-    /// log, one word of three; and clients that ask again.
+    /// What `cargo xtask sim --model` goes through: workers that answer twice and late; three attempts that may all be lost, or
+    /// all be answered; owners that change often; workers that say everything they can, two words of two claims or, with index
+    /// rows behind the log, one word of three; and clients that ask again.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let late = Self {
@@ -71,8 +83,8 @@ impl Bounds {
         let wordy = Self { expiries: 1, claims: 2, says: EVERY, ..late };
         let failing = Self { expiries: 1, words: 1, says: EVERY, flushes: 1, ..late };
         let again = Self { starts: 2, expiries: 1, claims: 2, words: 1, flushes: 1, ..late };
-        let both = |bounds| [Hands::Remote, Hands::Local].map(|hands| Self { hands, ..bounds });
-        [late, lost, owners, wordy, failing, again].into_iter().flat_map(both).collect()
+        let answered = Self { expiries: 1, words: 3, says: BAD, ..late };
+        [late, lost, answered, owners, wordy, failing, again].into_iter().flat_map(Self::of_all_hands).collect()
     }
 
     /// What a test goes through: few states, and most kinds of acts.
@@ -92,10 +104,14 @@ impl Bounds {
         let again = Self { starts: 2, claims: 0, words: 0, flushes: 1, ..owners };
         let workers = Self { opens: 1, claims: 2, words: 2, says: FEW, ..owners };
         let written = Self { opens: 2, expiries: 0, flushes: 1, says: FEW, ..owners };
-        let both = |bounds| [Hands::Remote, Hands::Local].map(|hands| Self { hands, ..bounds });
-        [owners, workers, written, again].into_iter().flat_map(both).collect()
+        [owners, workers, written, again].into_iter().flat_map(Self::of_all_hands).collect()
+    }
+
+    fn of_all_hands(self) -> [Self; 3] {
+        [Hands::Remote, Hands::Local, Hands::Shared].map(|hands| Self { hands, ..self })
     }
 }
 
 const FEW: &[Word] = &[Word::Done, Word::Late];
+const BAD: &[Word] = &[Word::Done, Word::Failed];
 const EVERY: &[Word] = &[Word::Done, Word::Late, Word::Failed, Word::Beat, Word::Returned];

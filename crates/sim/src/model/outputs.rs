@@ -17,19 +17,23 @@ pub(super) const CLIENT: Ticket = Ticket(1);
 pub(super) struct Spoken {
     pub(super) claim: u32,
     pub(super) hand: usize,
+    /// In which life of its process, if it lives in one.
+    pub(super) life: u8,
     pub(super) word: Word,
 }
 
 impl Spoken {
     /// Claims are counted from one, so that no client has such a ticket.
     pub(super) fn ticket(self) -> Ticket {
-        Ticket(u64::from(self.claim) * 100 + self.hand as u64 * 10 + self.word as u64)
+        let digits = [u64::from(self.claim), u64::from(self.life), self.hand as u64, self.word as u64];
+        Ticket(digits.into_iter().fold(0, |ticket, digit| ticket * 10 + digit))
     }
 
     fn of(ticket: Ticket) -> Option<Self> {
-        let (claim, hand, word) = (ticket.0 / 100, ticket.0 / 10 % 10, ticket.0 % 10);
-        let word = EVERY.iter().copied().find(|known| *known as u64 == word)?;
-        (claim > 0).then_some(Self { claim: claim as u32, hand: hand as usize, word })
+        let digit = |place| ticket.0 / 10_u64.pow(place) % 10;
+        let word = EVERY.iter().copied().find(|known| *known as u64 == digit(0))?;
+        let (claim, life, hand) = (digit(3) as u32, digit(2) as u8, digit(1) as usize);
+        (claim > 0).then_some(Self { claim, hand, life, word })
     }
 }
 
@@ -54,9 +58,10 @@ impl State {
                 }
                 Output::Answer(CLIENT, answer) => self.answer_client(&answer)?,
                 Output::Answer(ticket, answer) => {
-                    // What a node gives back of itself, nobody waits for.
-                    if let Some(spoken) = Spoken::of(ticket) {
-                        let token = self.nodes[node].token(bounds, spoken.hand);
+                    // What a node gives back of itself, nobody waits for; and who has died waits for nothing.
+                    let lives = |spoken: &Spoken| spoken.life == self.nodes[spoken.hand].worker_life(bounds);
+                    if let Some(spoken) = Spoken::of(ticket).filter(lives) {
+                        let token = self.nodes[spoken.hand].token(bounds);
                         self.answer(node, spoken, token, &answer)?;
                     }
                 }

@@ -146,3 +146,54 @@ fn replay(bounds: &Bounds, acts: &[Act]) -> Option<Broken> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::print::Print;
+    use super::*;
+
+    /// Everything that can follow, as far as prints tell it apart. Answers that wait for a batch go by its number, which counts
+    /// batches that are long over: they are compared when they leave.
+    fn futures(state: &State, bounds: &Bounds) -> Vec<(Act, Result<u128, Violation>)> {
+        let acts = allowed(&mut state.clone(), bounds);
+        let futures = acts.into_iter().map(|act| {
+            let mut next = state.clone();
+            let print = next.obey(bounds, act).map(|()| {
+                let mut print = Print::without("release");
+                print.add(&(&next.disk, &next.nodes, &next.hands, &next.spent));
+                print.end()
+            });
+            (act, print)
+        });
+        futures.collect()
+    }
+
+    /// What is left out of prints decides nothing: two states with one print allow the same acts, which lead to the same prints.
+    #[test]
+    fn states_with_one_print_have_one_future() {
+        for bounds in Bounds::small() {
+            let mut known = HashMap::new();
+            let mut first = State::new(&bounds);
+            let mut ahead = vec![(first.print(0).1, first, Vec::new())];
+            let mut twice = 0;
+            while let Some((print, state, way)) = ahead.pop() {
+                let futures = futures(&state, &bounds);
+                if let Some((before, other)) = known.get(&print) {
+                    twice += 1;
+                    assert_eq!(&futures, before, "{bounds:?}: after {way:?}, and after {other:?}");
+                    continue;
+                }
+                for (act, _) in &futures {
+                    let mut next = state.clone();
+                    next.obey(&bounds, *act).unwrap_or_else(|violation| panic!("{violation}"));
+                    let print = next.print(act.node()).1;
+                    ahead.push((print, next, [way.clone(), vec![*act]].concat()));
+                }
+                known.insert(print, (futures, way));
+            }
+            assert!(twice > 0, "{bounds:?}");
+        }
+    }
+}

@@ -20,6 +20,9 @@ use crate::Violation;
 
 const BASE: Timestamp = Timestamp(1_000_000_000_000);
 
+/// How far the clock of the second node is ahead, where nodes share a store.
+const AHEAD_MS: u64 = 2 * LEASE_MS;
+
 /// The second step.
 pub(super) const LAST: &str = "last";
 
@@ -78,9 +81,11 @@ impl State {
     pub(super) fn new(bounds: &Bounds) -> Self {
         let mut disk = Disk::default();
         disk.ledger.leases = bounds.says.contains(&Word::Beat).then(BTreeMap::new);
+        disk.ledger.one_owner = bounds.hands == Hands::Local;
+        let second = if disk.ledger.one_owner { BASE } else { BASE.after(AHEAD_MS) };
         Self {
             disk,
-            nodes: [Machine::new(0, BASE), Machine::new(1, BASE)],
+            nodes: [Machine::new(0, BASE), Machine::new(1, second)],
             hands: Default::default(),
             spent: Spent::default(),
             dispatched: BTreeMap::new(),
@@ -137,12 +142,13 @@ impl State {
     fn open(&mut self, bounds: &Bounds, node: usize) -> Result<(), Violation> {
         self.disk.epoch += 1;
         self.refuse_stale(1 - node)?;
+        self.disk.ledger.take_over(self.nodes[node].opening(&self.disk));
         self.nodes[node].open(bounds, &self.disk)?;
-        if bounds.hands == Hands::Remote {
+        if !bounds.hands.live_in_nodes() {
             return Ok(());
         }
         // Claims of this process that were written and never handed out.
-        let token = self.nodes[node].token(bounds, node);
+        let token = self.nodes[node].token(bounds);
         let Some((clock, owned)) = self.nodes[node].owned() else { return Ok(()) };
         for claim in owned.shard.local_claims() {
             if !self.hands[node].claims.contains(&claim.number) {
@@ -158,7 +164,7 @@ impl State {
             return;
         }
         self.nodes[node].life += 1;
-        if bounds.hands == Hands::Local {
+        if bounds.hands.live_in_nodes() {
             self.hands[node].claims.clear();
         }
     }
@@ -200,12 +206,13 @@ impl State {
     fn turn(&mut self, bounds: &Bounds, node: usize, act: Act) -> Result<(), Violation> {
         let mut command = None;
         if let Act::Say { hand, claim, word, .. } = act {
-            let token = self.nodes[node].token(bounds, hand);
+            let token = self.nodes[hand].token(bounds);
             let said = laws::said(claim, token, word);
             if word.is_result() && self.disk.ledger.claims.get(&claim) == Some(&token) {
                 *self.returned.entry(said.clone()).or_default() += 1;
             }
-            command = Some((Spoken { claim, hand, word }.ticket(), self.command(claim, token, word, &said)));
+            let life = self.nodes[hand].worker_life(bounds);
+            command = Some((Spoken { claim, hand, life, word }.ticket(), self.command(claim, token, word, &said)));
         }
         if let Act::Start(_) = act {
             command = Some((CLIENT, Command::Start { request: request(), spec: Box::new(spec()) }));
@@ -280,7 +287,7 @@ impl State {
     pub(super) fn print(&mut self, node: usize) -> (u128, u128) {
         self.prints[node] = Print::of(&self.nodes[node]);
         let mut print = Print::default();
-        print.add(&self.disk);
+        print.add(&(&self.disk, self.disk.is_behind()));
         print.add(&self.prints);
         print.add(&(&self.hands, &self.dispatched, &self.told, &self.returned));
         let plain = print.end();
