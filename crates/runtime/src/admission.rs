@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use abide_kernel::shard::{Answer, Command, Ticket};
 use abide_kernel::{Refusal, RequestId, RunId, Slot, Timestamp};
@@ -11,10 +12,15 @@ use tokio::sync::oneshot;
 use crate::core::Core;
 use crate::driver::Shared;
 use crate::entropy::Entropy;
+use crate::link::unknown;
 use crate::points;
 
-/// How often a command whose outcome is unknown is given again.
+/// How often a command whose outcome is unknown is given again, unless it only waits.
 pub(crate) const RETRIES_MAX: u32 = 20;
+/// How many of them at once; before each further one there is a pause, twice as long as the one before.
+const AT_ONCE: u32 = 3;
+/// The longest pause. What fails after as long is not counted with what failed before.
+const PAUSE_MAX_MS: u64 = 1_024;
 
 /// Why there is no answer to what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -142,19 +148,25 @@ impl Shared {
     }
 
     pub(crate) async fn ask_until_known(self: &Arc<Self>, slot: Slot, command: Command) -> Result<Answer, Unanswered> {
+        let reads = command.changes_nothing();
         // Who waits for months may meet any number of passing failures.
-        let retries = match command.is_repeatable() {
-            true if command.awaits().is_some() => u32::MAX,
+        let tries_max = match command.is_repeatable() {
+            true if reads && command.awaits().is_some() => u32::MAX,
             true => RETRIES_MAX,
             false => 0,
         };
         let mut tries = 0;
         loop {
+            let asked = self.now();
             match self.ask(slot, command.clone()).await {
-                Ok(Answer::Refused(Refusal::Unknown)) if tries < retries => tries += 1,
+                Ok(Answer::Refused(Refusal::Unknown)) if tries < tries_max => {
+                    let waited_long = asked.after(PAUSE_MAX_MS) <= self.now();
+                    tries = if waited_long { 1 } else { tries + 1 };
+                    self.pause(tries).await;
+                }
                 // That nothing more is taken, or can be read, says nothing of what was given before.
                 Ok(Answer::Refused(Refusal::Closed { .. } | Refusal::Corrupt { .. })) | Err(Unanswered::Gone)
-                    if tries > 0 =>
+                    if tries > 0 && !reads =>
                 {
                     return Err(Refusal::Unknown.into());
                 }
@@ -164,24 +176,37 @@ impl Shared {
         }
     }
 
+    /// Waits before something is given again, unless it failed a few times only: what keeps failing does not keep the engine
+    /// busy with opening its shards anew.
+    pub(crate) async fn pause(&self, tries: u32) {
+        // Whoever turns the crank says when it is tried again.
+        if self.by_hand || tries <= AT_ONCE {
+            return;
+        }
+        let pause = Duration::from_millis((1 << (tries - AT_ONCE).min(63)).min(PAUSE_MAX_MS));
+        // On the engine's own handle: whoever asks may not be inside a runtime at all.
+        let _ = self.handle.spawn(tokio::time::sleep(pause)).await;
+    }
+
     pub(crate) async fn ask_many_until_known(&self, commands: Vec<(Slot, Command)>) -> Result<Vec<Answer>, Unanswered> {
         let mut answers = self.ask_many(commands.clone()).await?;
-        for _ in 0..RETRIES_MAX {
-            let unknown = |index: &usize| {
-                answers[*index] == Answer::Refused(Refusal::Unknown) && commands[*index].1.is_repeatable()
-            };
-            let unknown: Vec<usize> = (0..answers.len()).filter(unknown).collect();
-            if unknown.is_empty() {
+        let mut open: Vec<usize> = (0..answers.len()).filter(|index| commands[*index].1.is_repeatable()).collect();
+        for tries in 1..=RETRIES_MAX {
+            open.retain(|index| answers[*index] == unknown());
+            if open.is_empty() {
                 break;
             }
-            let again = unknown.iter().map(|index| commands[*index].clone()).collect();
-            let told = self.ask_many(again).await?;
-            // That nothing more is taken, or can be read, says nothing of what was given before.
-            let known = told.into_iter().map(|answer| match answer {
-                Answer::Refused(Refusal::Closed { .. } | Refusal::Corrupt { .. }) => Answer::Refused(Refusal::Unknown),
-                answer => answer,
-            });
-            unknown.into_iter().zip(known).for_each(|(index, answer)| answers[index] = answer);
+            self.pause(tries).await;
+            let again = open.iter().map(|index| commands[*index].clone()).collect();
+            let told = self.ask_many(again).await.map_err(|_| Refusal::Unknown)?;
+            let told: Vec<(usize, Answer)> = open.drain(..).zip(told).collect();
+            for (index, answer) in told {
+                // That nothing more is taken, or can be read, says nothing of what was given before, and stays so.
+                if !matches!(answer, Answer::Refused(Refusal::Closed { .. } | Refusal::Corrupt { .. })) {
+                    answers[index] = answer;
+                    open.push(index);
+                }
+            }
         }
         Ok(answers)
     }

@@ -90,13 +90,9 @@ impl Engine {
 impl Shared {
     /// The run as it stands, and the position of its last row.
     pub(crate) async fn show(self: &Arc<Self>, run: RunId) -> Result<(Run, Seq), Unanswered> {
-        loop {
-            match self.ask(run.slot(), Command::Show { run }).await? {
-                Answer::Run(run, head) => return Ok((*run, head)),
-                Answer::Refused(Refusal::Unknown) => {}
-                Answer::Refused(refusal) => return Err(refusal.into()),
-                other => return Err(Unanswered::unexpected(&other)),
-            }
+        match self.ask_until_known(run.slot(), Command::Show { run }).await? {
+            Answer::Run(run, head) => Ok((*run, head)),
+            other => Err(Unanswered::unexpected(&other)),
         }
     }
 
@@ -193,13 +189,9 @@ impl Shared {
         let (mut newer, mut gone) = (BTreeMap::new(), BTreeSet::new());
         let map = self.core.lock().map;
         for slot in map.all().map(|shard| map.first_slot(shard)) {
-            let unflushed = loop {
-                match self.ask(slot, Command::Unflushed).await? {
-                    Answer::Unflushed(unflushed) => break unflushed,
-                    Answer::Refused(Refusal::Unknown) => {}
-                    Answer::Refused(refusal) => return Err(refusal.into()),
-                    other => return Err(Unanswered::unexpected(&other)),
-                }
+            let unflushed = match self.ask_until_known(slot, Command::Unflushed).await? {
+                Answer::Unflushed(unflushed) => unflushed,
+                other => return Err(Unanswered::unexpected(&other)),
             };
             let records = unflushed.records.iter().filter(|record| !record.reservation);
             newer.extend(records.map(|record| (record.run, Listed::from(record))));

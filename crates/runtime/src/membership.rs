@@ -45,6 +45,17 @@ impl Engine {
     }
 }
 
+/// What is to be added to the clock to get the store's, which was looked at between two instants. An answer that came late says
+/// little, and moves nothing that it does not contradict: timers must not go by how busy the machine was.
+fn offset(known: Option<i64>, store: Timestamp, before: Timestamp, after: Timestamp) -> i64 {
+    let (most, least) = (store.0 - before.0, store.0 - after.0);
+    match known {
+        // A clock that was set back in between says nothing of what it was.
+        Some(known) => known.clamp(least.min(most), most),
+        None => i64::midpoint(least, most),
+    }
+}
+
 impl Shared {
     /// Renews the lease if it is time, and brings what is served here in line with it. Whether anything was done.
     pub(crate) fn renew_if_due(&self, store: &mut dyn Store) -> bool {
@@ -81,7 +92,10 @@ impl Shared {
         let before = self.clock.now();
         let Some(cluster) = store.cluster() else { return Ok(()) };
         let view = cluster.renew(&member, lease)?;
-        let offset = view.now.0 - i64::midpoint(before.0, self.clock.now().0);
+        let after = self.clock.now();
+        let known = self.core.lock().ring.as_ref().is_some_and(|ring| ring.renewed);
+        let known = known.then(|| self.offset.load(Ordering::Acquire));
+        let offset = offset(known, view.now, before, after);
         let drift = offset - self.offset.swap(offset, Ordering::AcqRel);
         let (give, take) = {
             let mut core = self.core.lock();
@@ -375,7 +389,10 @@ impl Core {
             let Some((waiter, again)) = self.take_waiting(ticket) else { continue };
             match (waiter, again) {
                 (Waiter::There { process, id }, _) => self.answer_there(&process, id, unknown()),
-                (waiter, Some((slot, command))) => self.forward(now, ticket, slot, *command, waiter.again()),
+                (waiter, Some((slot, command))) => {
+                    let waiter = if command.changes_nothing() { waiter } else { waiter.again() };
+                    self.forward(now, ticket, slot, *command, waiter);
+                }
                 (Waiter::Here(sender) | Waiter::Again(sender), None) => told.push(sender),
                 (Waiter::Beat(_) | Waiter::Nobody, None) => {}
             }
@@ -573,5 +590,23 @@ impl Core {
         let held = |phase: &Phase| matches!(phase, Phase::Claimed(held) if held.number == claim.number);
         let cursor = cursors.iter().find(|cursor| held(&cursor.phase))?;
         ring.find(cursor.claimant.as_ref()?.process.as_ref()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// D37: answers of the store that came late moved the time of a node back and forth, and timers with it.
+    #[test]
+    fn an_answer_that_came_late_does_not_move_the_time() {
+        let at = |store, before, after| offset(Some(40), Timestamp(store), Timestamp(before), Timestamp(after));
+        assert_eq!(at(1_040, 1_000, 1_000), 40, "at once");
+        assert_eq!(at(1_040, 1_000, 1_200), 40, "on its way back for long");
+        assert_eq!(at(1_240, 1_000, 1_200), 40, "on its way there for long");
+        assert_eq!(at(1_060, 1_000, 1_005), 55, "the clock is 15 ms behind at the least");
+        assert_eq!(at(1_030, 1_000, 1_005), 30, "the clock is 10 ms ahead at the least");
+        assert_eq!(at(1_540, 1_000, 900), 540, "the clock was set back meanwhile");
+        assert_eq!(offset(None, Timestamp(1_050), Timestamp(1_000), Timestamp(1_020)), 40, "nothing is known yet");
     }
 }

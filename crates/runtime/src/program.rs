@@ -424,11 +424,17 @@ impl AttemptLink {
     ) -> Result<RunId, Unanswered> {
         let starting = StartingChild { claim: self.claim.number, token: self.token, key: key.into(), spec, metadata };
         let run = self.claim.run;
+        let mut tries = 0_u32;
         loop {
             let command = Command::StartChild { run, starting: Box::new(starting.clone()) };
             match self.ask(command).await? {
                 Answer::Child(child) => return Ok(child),
-                Answer::Refused(Refusal::Unknown) => {}
+                Answer::Refused(Refusal::Unknown) => {
+                    tries = tries.saturating_add(1);
+                    if let Way::Engine(shared) = &self.way {
+                        shared.pause(tries).await;
+                    }
+                }
                 Answer::Refused(refusal) => return Err(refusal.into()),
                 other => return Err(Unanswered::unexpected(&other)),
             }

@@ -2,10 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::time::Duration;
 
 use abide_kernel::shard::{Answer, Command};
 use abide_kernel::transition::signal::Sent;
@@ -78,14 +77,15 @@ async fn what_is_recognised_is_given_again() {
 
 /// D36: who waits for the end of a run learns it, however often the store failed meanwhile. They were told that nobody knows it
 /// after the twentieth time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[tokio::test(start_paused = true)]
 async fn who_waits_outlasts_any_number_of_failures() {
     let (engine, faults) = engine();
     let run = started(&engine).await;
     let mut end = pin!(engine.ask_until_known(run.slot(), Command::Watch { run }));
     for _ in 0..50 {
-        let waits = poll_fn(|cx| Poll::Ready(end.as_mut().poll(cx).is_pending())).await;
-        assert!(waits, "nobody knows the end of a run that goes on");
+        // Longer than the pause after a failure, so that they wait again when the next one comes.
+        let told = tokio::time::timeout(Duration::from_secs(2), end.as_mut()).await;
+        assert!(told.is_err(), "nobody knows the end of a run that goes on: {told:?}");
         faults.fail_append(WriteFault::Refused);
         started(&engine).await;
     }

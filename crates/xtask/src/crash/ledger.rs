@@ -76,6 +76,10 @@ impl Ledger {
             ["withdrawn", request, "."] => {
                 self.withdrawn.insert((*request).to_owned());
             }
+            ["contradicted", run, "."] => {
+                self.lost += 1;
+                self.problems.push(format!("{run} was said to have ended, and had not"));
+            }
             ["closed", reason, "."] => self.closed.push((*reason).to_owned()),
             ["cancelled", run, "."] => {
                 self.cancelled.insert((*run).to_owned(), ());

@@ -127,8 +127,12 @@ async fn serve(options: &Options) -> Result<()> {
         (None, None) => load_for_ever(&client, &notes, options).await,
     };
     if let Err(error) = &loaded {
-        // Whoever listens learns why no more is to come.
-        notes.write(&["closed", &format!("{error:#}").replace(['\t', '\n'], " ")]);
+        // Whoever listens learns why no more is to come. Who wanted something done may have been told only that nobody knows what
+        // became of it; who reads is told why.
+        let look = Page { most: 1, before: None };
+        let read = tokio::time::timeout(Duration::from_secs(5), client.list(&Filter::default(), &look)).await;
+        let why = read.ok().and_then(Result::err).map(|why| format!("; {why:#}")).unwrap_or_default();
+        notes.write(&["closed", &format!("{error:#}{why}").replace(['\t', '\n'], " ")]);
     }
     engine.stop(Duration::from_secs(10)).await;
     loaded
@@ -200,20 +204,22 @@ async fn load(client: &Client, notes: &Notes, chance: &mut fastrand::Rng) -> Res
 
 /// One run of a kind.
 pub(super) async fn load_kind(client: &Client, notes: &Notes, chance: &mut fastrand::Rng, kind: u8) -> Result<()> {
-    let run = match kind {
-        0..=2 => client.start("plain", &0u32).await?,
-        3 => client.start("long", &0u32).await?,
-        4 => client.start("timed", &Nap::default()).await?,
-        5 => client.start("parent", &0u32).await?,
-        6 => client.start("flaky", &0u32).await?,
+    let start = match kind {
+        0..=2 => client.start("plain", &0u32),
+        3 => client.start("long", &0u32),
+        4 => client.start("timed", &Nap::default()),
+        5 => client.start("parent", &0u32),
+        6 => client.start("flaky", &0u32),
         7 => {
             let key = format!("k{}", chance.u32(0..20));
-            let start = client.start("plain", &0u32).key(&key).on_conflict(OnConflict::Reuse).concurrency(&key, 1);
-            start.occupied(StatusSet::OPEN).await?
+            let start = client.start("plain", &0u32).key(&key).on_conflict(OnConflict::Reuse);
+            start.concurrency(&key, 1).occupied(StatusSet::OPEN)
         }
-        ONCE => client.start("once", &0u32).await?,
-        _ => client.start("signalled", &Vec::<u32>::new()).await?,
+        ONCE => client.start("once", &0u32),
+        _ => client.start("signalled", &Vec::<u32>::new()),
     };
+    // Claims that are lost to faults set nothing aside: nobody would put it back.
+    let run = start.deliveries_max(u32::MAX).await?;
     let id = run.id().to_string();
     notes.write(&["started", &id]);
     if matches!(kind, 8 | 9) {
@@ -242,6 +248,10 @@ pub(super) async fn end(run: &RunHandle, notes: &Notes, id: &str) -> Result<()> 
         }
     };
     let shown = run.show().await?;
+    if shown.end.is_none() && matches!(told, Ok(_) | Err(ClientError::RunFailed { .. })) {
+        // Whatever the loader makes of errors.
+        notes.write(&["contradicted", id]);
+    }
     anyhow::ensure!(shown.end.is_some(), "waiting for {id} came to {told:?}, and it is {}", shown.status());
     notes.write(&["ended", id, &audit::ending(&shown)]);
     Ok(())
