@@ -1,7 +1,7 @@
-//! I/O errors: the n-th sync fails, then the n-th write finds no room, then it fails, then the n-th read, for
-//! n = 1, 2, 3 … until a process gets through without being hit. Nothing acknowledged may be lost at any n. After a sync
-//! that failed the process must say that it has stopped, and neither write to the store nor sync it again; started anew
-//! it recovers.
+//! I/O errors: the n-th sync fails, then the n-th write finds no room, then it fails, then it writes nothing and says so,
+//! then the n-th read fails, for n = 1, 2, 3 … until a process gets through without being hit. Nothing acknowledged may be
+//! lost at any n. After a sync that failed the process must say that it has stopped, and neither write to the store nor
+//! sync it again; started anew it recovers.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,17 +28,19 @@ enum Kind {
     Sync,
     Room,
     Write,
+    Short,
     Read,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Sync, Self::Room, Self::Write, Self::Read];
+    const ALL: [Self; 5] = [Self::Sync, Self::Room, Self::Write, Self::Short, Self::Read];
 
     fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync_eio",
             Self::Room => "write_enospc",
             Self::Write => "write_eio",
+            Self::Short => "write_short",
             Self::Read => "read_eio",
         }
     }
@@ -47,7 +49,9 @@ impl Kind {
     fn beginnings(self) -> &'static [Beginning] {
         match self {
             Self::Sync => &[Beginning::Nothing, Beginning::Killed, Beginning::Closed, Beginning::Large],
-            Self::Room | Self::Write | Self::Read => &[Beginning::Nothing, Beginning::Killed, Beginning::Closed],
+            Self::Room | Self::Write | Self::Short | Self::Read => {
+                &[Beginning::Nothing, Beginning::Killed, Beginning::Closed]
+            }
         }
     }
 
@@ -56,6 +60,8 @@ impl Kind {
             Self::Sync => format!("inject=fsync,fdatasync:error=EIO:when={n}"),
             Self::Room => format!("inject=pwrite64:error=ENOSPC:when={n}"),
             Self::Write => format!("inject=pwrite64:error=EIO:when={n}"),
+            // The call is not made, so that any other number would be a lie.
+            Self::Short => format!("inject=pwrite64:retval=0:when={n}"),
             Self::Read => format!("inject=pread64:error=EIO:when={n}"),
         }
     }
