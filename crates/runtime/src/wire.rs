@@ -324,10 +324,14 @@ fn draw() -> [u8; DRAWN] {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicI64;
+
     use abide_kernel::shard::Command;
-    use abide_kernel::{ShardEpoch, ShardId, Slot};
+    use abide_kernel::{ShardEpoch, ShardId, Slot, Timestamp};
+    use abide_store::memory::MemoryStore;
 
     use super::*;
+    use crate::Config;
 
     /// Whoever is greeted is waited for; whoever is not was hung up on.
     async fn knock(address: SocketAddr) -> Option<TcpStream> {
@@ -451,5 +455,59 @@ mod tests {
         while nodes.len() < 3 {
             nodes.extend(connect(&address.to_string(), b"secret").await.ok());
         }
+    }
+
+    /// SE-38: nobody is heard without the secret; and frames that no node wrote, or that are longer than any, harm only whoever
+    /// sends them.
+    #[tokio::test]
+    async fn what_nobody_wrote_is_not_taken_in() {
+        let listening = Wire::listen(([127, 0, 0, 1], 0).into(), SECRET.to_vec()).await;
+        let (_wire, address, mailbox) = listening.expect("a port is free");
+        let store = MemoryStore::shared(1, Arc::new(AtomicI64::new(0)));
+        let shared = Shared::open(Box::new(store), Config::default(), Handle::current(), true).expect("it opens");
+        mailbox.belongs_to(&shared);
+        // Whoever joined makes a node look at once what its share is.
+        let rests = || shared.core.lock().ring.iter_mut().for_each(|ring| ring.next_renewal = NEVER);
+        let was_told = || shared.core.lock().ring.as_ref().is_some_and(|ring| ring.next_renewal < NEVER);
+        let from = member("127.0.0.1:1");
+        let whole = serde_json::to_vec(&(&from, &shared.process, Letter::Joined)).expect("it is written");
+        rests();
+
+        let mut stranger = TcpStream::connect(address).await.expect("it listens");
+        stranger.write_all(&[7; 2 * DRAWN]).await.expect("it is connected");
+        let _ = write(&mut stranger, &whole, LONG).await;
+        assert_eq!(rest(&mut stranger).await, DRAWN, "it is told what to prove, and nothing is proved to it");
+        assert!(!was_told());
+
+        let mut node = connect(&address.to_string(), SECRET).await.expect("it knows the secret");
+        for at in 0..whole.len() {
+            write(&mut node, &whole[..at], LONG).await.expect("it is connected");
+        }
+        write(&mut node, &whole, LONG).await.expect("it is connected");
+        tokio::time::timeout(LONG, until(was_told)).await.expect("it is heard after all that");
+
+        rests();
+        let mut wordy = connect(&address.to_string(), SECRET).await.expect("it knows the secret");
+        wordy.write_u32(u32::MAX).await.expect("it is connected");
+        assert_eq!(rest(&mut wordy).await, 0, "it is hung up on");
+        assert!(!was_told());
+        write(&mut node, &whole, LONG).await.expect("others are still connected");
+        tokio::time::timeout(LONG, until(was_told)).await.expect("others are heard");
+    }
+
+    const NEVER: Timestamp = Timestamp(i64::MAX);
+
+    async fn until(reached: impl Fn() -> bool) {
+        while !reached() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// How much is said until the other side hangs up.
+    async fn rest(stream: &mut TcpStream) -> usize {
+        let mut heard = Vec::new();
+        // Cut off is as good as hung up.
+        let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut heard)).await.expect("the other side hangs up");
+        heard.len()
     }
 }

@@ -164,4 +164,59 @@ mod tests {
         assert_eq!(said(Refusal::Unknown), None);
         assert_eq!(said(Refusal::Closed { reason: "the store is gone".into() }), None);
     }
+
+    fn asked(what: &str, asked: String, payload: &str) -> Asked {
+        Asked { request: RequestId(1 << 64), what: what.into(), asked, payload: payload.into() }
+    }
+
+    /// A text with another byte, less or more in one place, as far as it is text.
+    fn changes(text: &str) -> impl Iterator<Item = String> {
+        let put =
+            |at: usize, with: &[u8], from: usize| [&text.as_bytes()[..at], with, &text.as_bytes()[from..]].concat();
+        let changed = (0..text.len()).flat_map(move |at| {
+            let others =
+                [&b"9"[..], b"-", b"\"", b"[", b"}", b"\0", b"1e400", b"99999999999999999999", b"\\ud800", b"null"];
+            let others = others.map(|with| put(at, with, at + 1));
+            let pieces = [put(at, b"", text.len()), put(at, b"", (at + 9).min(text.len())), put(at + 1, b"", at)];
+            others.into_iter().chain(pieces)
+        });
+        changed.filter_map(|bytes| String::from_utf8(bytes).ok())
+    }
+
+    /// AB-7: whoever has the tables may write anything into them. What cannot be read is answered as invalid, and what can is a
+    /// command that the engine answers; neither harms anything.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn what_is_asked_by_sql_is_a_command_or_invalid() {
+        let config = crate::Config { any_workflow: true, ..crate::Config::default() };
+        let engine = crate::Engine::open(Box::new(abide_store::memory::MemoryStore::new(1)), config).unwrap();
+        let run = RunId(0x0198_0000_0000_7000_8000_0000_0000_0000);
+        let start = r#"{"workflow":"parcel","key":"k","on_conflict":"reuse","version":1,"queue":"q","namespace":"n",
+            "priority":-1,"not_before":2000,"deadline":3000,"concurrency_key":"c","concurrency_limit":2,"labels":{"a":"b"}}"#;
+        let signal = format!(r#"{{"run":"{run}","name":"go","dedup":"d"}}"#);
+        let cancel = format!(r#"{{"run":"{run}","reason":"enough","cascade":true}}"#);
+        let (mut invalid, mut given) = (0, 0);
+        for (what, text) in [("start", start.to_owned()), ("signal", signal), ("cancel", cancel)] {
+            let whole = asked(what, text.clone(), "{}");
+            let about = |asked: &Asked| match named_run(asked) {
+                Ok(Some(Named::Run(run))) => Some(run),
+                Ok(Some(Named::Started(_)) | None) | Err(_) => None,
+            };
+            command(&engine.shared, &whole, about(&whole)).expect("nothing is wrong with it");
+            let changed = changes(&text).map(|text| asked(what, text, "{}"));
+            for asked in changed.chain(changes(r#"{"a":[1,"b"]}"#).map(|payload| asked(what, text.clone(), &payload))) {
+                match command(&engine.shared, &asked, about(&asked)) {
+                    Ok((slot, command)) => {
+                        given += 1;
+                        let answer = engine.ask(slot, command).await.unwrap();
+                        assert!(answered(asked.request, None, answer).is_some(), "{asked:?}");
+                    }
+                    Err((code, _)) => {
+                        invalid += 1;
+                        assert_eq!(code, "invalid", "{asked:?}");
+                    }
+                }
+            }
+        }
+        assert!(given > 100 && invalid > 1_000, "given {given}, invalid {invalid}");
+    }
 }
