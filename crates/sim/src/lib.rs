@@ -20,6 +20,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
+use abide_store::memory::{Operation, WriteFault};
 pub use story::Listener;
 use world::World;
 
@@ -50,6 +51,7 @@ pub const FAULTS: &[&str] = &[
     "partition",
     "pause",
     "read",
+    "renewal",
     "report_forged",
     "report_twice",
     "request_twice",
@@ -115,10 +117,71 @@ pub struct Lived {
     pub verbs: BTreeMap<(&'static str, bool), u64>,
 }
 
+/// A world in which one thing goes wrong with the store, and nothing else.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is asked in it, and in which order things happen.
+    pub seed: u64,
+    /// How many nodes it has.
+    pub nodes: usize,
+    /// What goes wrong.
+    pub operation: Operation,
+    /// How many of them go well before.
+    pub well: usize,
+    /// How it goes wrong.
+    pub fault: WriteFault,
+}
+
+impl Plan {
+    /// Everything that can go wrong first, in every way.
+    pub fn all(seed: u64) -> impl Iterator<Item = Self> {
+        use WriteFault::{Refused, UnknownLost, UnknownWritten};
+        let of_nodes: &[WriteFault] = &[Refused, UnknownWritten, UnknownLost];
+        let ways = [
+            (Operation::Append, &WriteFault::ALL[..]),
+            (Operation::Flush, &WriteFault::ALL),
+            (Operation::Ownership, of_nodes),
+            (Operation::Renewal, of_nodes),
+            (Operation::Read, &[Refused]),
+        ];
+        let all = ways.into_iter().flat_map(|(operation, faults)| faults.iter().map(move |fault| (operation, *fault)));
+        all.flat_map(move |(operation, fault)| {
+            let nodes = if operation == Operation::Renewal { 2..=2 } else { 1..=2 };
+            nodes.map(move |nodes| Self { seed, nodes, operation, well: 0, fault })
+        })
+    }
+}
+
 /// Lives through a seed, and tells whoever listens.
 #[must_use]
 pub fn live(seed: u64, listener: Option<Listener>) -> Lived {
-    let mut world = World::new(seed, listener);
+    lived(World::new(seed, listener))
+}
+
+/// Lives through a world in which one thing goes wrong. Whether it did: it is not if there were not as many.
+#[must_use]
+pub fn live_with(plan: &Plan, listener: Option<Listener>) -> (Lived, bool) {
+    let lived = lived(World::with(plan, listener));
+    let struck = STORE_FAULTS.iter().any(|fault| lived.faults.contains_key(fault));
+    (lived, struck)
+}
+
+/// What may go wrong with a store that a plan can name.
+const STORE_FAULTS: &[&str] = &[
+    "append_fatal_lost",
+    "append_fatal_torn",
+    "append_fatal_written",
+    "append_refused",
+    "append_torn",
+    "append_unknown_lost",
+    "append_unknown_written",
+    "flush",
+    "ownership",
+    "read",
+    "renewal",
+];
+
+fn lived(mut world: World) -> Lived {
     let outcome = world.live();
     let (hash, questions, nodes) = (world.hash(), world.questions(), world.nodes());
     let truth = std::mem::take(&mut *world.witness().truth.lock());

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use abide_sim::Plan;
 use abide_sim::model::{Bounds, explore};
 use clap::Parser;
 use parking_lot::Mutex;
@@ -28,6 +29,10 @@ struct Options {
     /// Stop at the first seed that fails, or at the first law that the model breaks.
     #[arg(long)]
     first: bool,
+    /// Instead of many faults in each world, one: everything that is asked of the store goes wrong, in every way, each in a world of
+    /// its own, all with the first of the seeds.
+    #[arg(long)]
+    each_fault: bool,
     /// Instead of seeds, every order of everything that can happen to the claims of one run.
     #[arg(long)]
     model: bool,
@@ -47,6 +52,9 @@ fn main() -> ExitCode {
     let options = Options::parse();
     if options.model {
         return model(options.first);
+    }
+    if options.each_fault {
+        return each_fault(options.from);
     }
     if let Some(seed) = options.seed {
         return match live(seed, Some(|line| println!("{line}"))).outcome {
@@ -159,6 +167,36 @@ fn model(first: bool) -> ExitCode {
     if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Lives through worlds in which the first append goes wrong, the second, and so on until all went well; and so each operation,
+/// and each way of going wrong.
+fn each_fault(seed: u64) -> ExitCode {
+    let plans = Mutex::new(Plan::all(seed).collect::<Vec<_>>());
+    let (worlds, failed) = (Mutex::new(BTreeMap::new()), AtomicU64::new(0));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let try_all = || {
+        while let Some(mut plan) = { plans.lock().pop() } {
+            loop {
+                let (lived, struck) =
+                    caught(|| abide_sim::live_with(&plan, None)).unwrap_or_else(|lived| (lived, true));
+                if let Err(violation) = lived.outcome {
+                    println!("{plan:?}: {violation}");
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+                if !struck {
+                    break;
+                }
+                plan.well += 1;
+            }
+            *worlds.lock().entry(format!("{:?}", plan.operation)).or_insert(0) += plan.well;
+        }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(try_all))));
+    let (worlds, failed) = (worlds.into_inner(), failed.into_inner());
+    println!("{}", serde_json::json!({ "seed": seed, "worlds": worlds, "failed": failed }));
+    let all_struck = worlds.values().all(|worlds| *worlds > 0);
+    if failed == 0 && all_struck { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn live_all(options: &Options) -> Sum {
     let next = AtomicU64::new(options.from);
     let sum = Mutex::new(Sum::default());
@@ -184,7 +222,12 @@ fn live_all(options: &Options) -> Sum {
 
 /// Lives through a seed; a panic of the world itself is a violation too.
 fn live(seed: u64, listener: Option<abide_sim::Listener>) -> abide_sim::Lived {
-    let caught = |_| abide_sim::Lived {
+    caught(|| abide_sim::live(seed, listener)).unwrap_or_else(|lived| lived)
+}
+
+/// What came of a world, or that it panicked.
+fn caught<T>(live: impl FnOnce() -> T) -> Result<T, abide_sim::Lived> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(live)).map_err(|_| abide_sim::Lived {
         outcome: Err(format!("the world panicked: {}", abide_sim::panics::take().unwrap_or_default())),
         hash: 0,
         nodes: 0,
@@ -192,8 +235,7 @@ fn live(seed: u64, listener: Option<abide_sim::Listener>) -> abide_sim::Lived {
         faults: BTreeMap::new(),
         sometimes: BTreeMap::new(),
         verbs: BTreeMap::new(),
-    };
-    std::panic::catch_unwind(|| abide_sim::live(seed, listener)).unwrap_or_else(caught)
+    })
 }
 
 /// Every seed lives twice: what differs then does not follow from the seed.

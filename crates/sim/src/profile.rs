@@ -116,6 +116,46 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// A world in which nothing goes wrong by itself, and so short that everything in it can be tried: who asks, asks twice
+    /// at times, nodes leave, and index rows are written often.
+    pub(crate) fn calm(nodes: usize) -> Self {
+        Self {
+            nodes,
+            shards: if nodes > 1 { 4 } else { 2 },
+            watched: false,
+            events: CALM_EVENTS,
+            crash: 0,
+            lose_index: 0,
+            append: 0,
+            flush: 0,
+            read: 0,
+            ownership: 0,
+            rot: 0,
+            slow_disk: 0,
+            jump: 0,
+            pause: 0,
+            letter_lost: 0,
+            letter_twice: 0,
+            partition: 0,
+            leave: 4,
+            drift: 0,
+            lost_answer: 0,
+            twice: 100,
+            fails: 50,
+            fails_for_good: 10,
+            panics: 0,
+            slow: 20,
+            worker: 0,
+            flush_runs: 2,
+            pool: 256,
+            windows: Windows { lane: 2, key: 2, due: 2, page: 4, visitors: 2 },
+        }
+    }
+}
+
+const CALM_EVENTS: u64 = 250;
+
 /// Half of the worlds keep next to nothing in memory, so that lines and deadlines are left to the store and read again.
 fn windows(dice: &mut Dice) -> Windows {
     if dice.chance(500) {

@@ -13,7 +13,6 @@ use abide::RunId;
 use abide_runtime::{Letter, Turned};
 use abide_store::memory::{MemoryStore, WriteFault};
 
-use crate::Violation;
 use crate::asking::{Asked, Question};
 use crate::checkers::{self, View};
 use crate::dice::Dice;
@@ -25,6 +24,7 @@ use crate::profile::Profile;
 use crate::story::{Listener, Story};
 use crate::truth::Witness;
 use crate::workers::{Around, Worker};
+use crate::{Plan, Violation};
 
 /// Events between two looks at everything, in worlds that are not watched all the time.
 const AUDIT_EVERY: u64 = 64;
@@ -64,6 +64,8 @@ pub(crate) struct World {
     /// An answer that must not have been given.
     wrong: Option<String>,
     view: View,
+    /// Events between two looks at everything.
+    audit_every: u64,
     pub(crate) story: Story,
 }
 
@@ -72,6 +74,17 @@ impl World {
     pub(crate) fn new(seed: u64, listener: Option<Listener>) -> Self {
         let mut dice = Dice::new(seed);
         let profile = Profile::draw(&mut dice);
+        Self::of(seed, profile, dice, listener)
+    }
+
+    /// A world in which one thing goes wrong.
+    pub(crate) fn with(plan: &Plan, listener: Option<Listener>) -> Self {
+        let world = Self::of(plan.seed, Profile::calm(plan.nodes), Dice::new(plan.seed), listener);
+        world.store.faults().fail_after(plan.operation, plan.well, plan.fault);
+        Self { audit_every: u64::MAX, ..world }
+    }
+
+    fn of(seed: u64, profile: Profile, mut dice: Dice, listener: Option<Listener>) -> Self {
         let time = Arc::new(AtomicI64::new(BEGINNING_MS));
         let store = match profile.nodes {
             1 => MemoryStore::new(profile.shards),
@@ -96,6 +109,7 @@ impl World {
             runs: Vec::new(),
             questions: 0,
             wrong: None,
+            audit_every: AUDIT_EVERY,
             story: Story::new(listener, BEGINNING_MS),
             profile,
         }
@@ -110,7 +124,7 @@ impl World {
         for event in 0..self.profile.events {
             self.happen()?;
             self.is_nothing_amiss()?;
-            if self.profile.watched || event % AUDIT_EVERY == AUDIT_EVERY - 1 {
+            if self.profile.watched || event % self.audit_every == self.audit_every - 1 {
                 self.audit()?;
             }
         }
@@ -130,6 +144,7 @@ impl World {
             ("ownership", struck.ownerships),
             ("partition", self.net.cut_off()),
             ("read", struck.reads),
+            ("renewal", struck.renewals),
         ];
         faults.extend(struck.appends.into_iter().map(|(fault, times)| {
             let name = match fault {

@@ -3,7 +3,7 @@
 use abide::RunId;
 use abide_kernel::{Seq, ShardId};
 use abide_store::Store;
-use abide_store::memory::{Rot, Stage, WriteFault};
+use abide_store::memory::{Operation, Rot, Stage, WriteFault};
 
 use super::World;
 use crate::Violation;
@@ -72,8 +72,9 @@ impl World {
         if self.dice.chance(ownership) {
             let all = [WriteFault::Refused, WriteFault::UnknownWritten, WriteFault::UnknownLost];
             let fault = *self.dice.pick(&all).unwrap_or(&WriteFault::Refused);
-            self.story.tell(self.now(), || format!("the next to take or release a shard, or to leave: {fault:?}"));
-            faults.fail_ownership(fault);
+            let operation = if self.dice.chance(700) { Operation::Ownership } else { Operation::Renewal };
+            self.story.tell(self.now(), || format!("the next {operation:?}: {fault:?}"));
+            faults.fail_after(operation, 0, fault);
         }
     }
 

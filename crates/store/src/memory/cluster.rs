@@ -39,6 +39,11 @@ impl Cluster for MemoryStore {
         let now = self.now().unwrap_or_default();
         let mut state = lock(&self.state);
         state.script.meet_read()?;
+        let fault = state.script.next_renewal();
+        if let Some(fault) = fault.filter(|fault| !fault.writes()) {
+            drop(state);
+            return Err(self.met(fault));
+        }
         let until = now.after(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX));
         state.members.retain(|process, living| living.until > now || *process == member.process);
         let mut member = member.clone();
@@ -52,6 +57,7 @@ impl Cluster for MemoryStore {
         seen.mail = ours.filter(|shard| state.unconsumed(*shard).next().is_some()).collect();
         drop(state);
         self.end_write()?;
+        self.tell(fault)?;
         Ok(seen)
     }
 

@@ -82,6 +82,21 @@ impl WriteFault {
     }
 }
 
+/// What may go wrong with a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// Appending to logs.
+    Append,
+    /// Writing index rows.
+    Flush,
+    /// Taking or releasing a shard, or leaving.
+    Ownership,
+    /// Renewing the lease of a node.
+    Renewal,
+    /// A read of the owner. It changes nothing, so that it is refused, whatever the fault is.
+    Read,
+}
+
 /// What went wrong, each counted when somebody met it.
 #[derive(Clone, Debug, Default)]
 pub struct Struck {
@@ -91,6 +106,8 @@ pub struct Struck {
     pub flushes: u64,
     /// Shards that were to be taken or released, and nodes that were to leave.
     pub ownerships: u64,
+    /// Leases of nodes that were to be renewed.
+    pub renewals: u64,
     /// Reads.
     pub reads: u64,
 }
@@ -100,7 +117,10 @@ pub struct Struck {
 pub(super) struct Script {
     appends: VecDeque<Option<WriteFault>>,
     flushes: VecDeque<Option<WriteFault>>,
-    ownerships: VecDeque<WriteFault>,
+    ownerships: VecDeque<Option<WriteFault>>,
+    renewals: VecDeque<Option<WriteFault>>,
+    /// Reads that go well before those that do not.
+    reads_before: u64,
     reads: u64,
     pub(super) struck: Struck,
     /// How long it takes to open a shard, by the store's clock.
@@ -123,13 +143,23 @@ impl Script {
     }
 
     pub(super) fn next_ownership(&mut self) -> Option<WriteFault> {
-        let fault = self.ownerships.pop_front()?;
+        let fault = self.ownerships.pop_front().flatten()?;
         self.struck.ownerships += 1;
+        Some(fault)
+    }
+
+    pub(super) fn next_renewal(&mut self) -> Option<WriteFault> {
+        let fault = self.renewals.pop_front().flatten()?;
+        self.struck.renewals += 1;
         Some(fault)
     }
 
     pub(super) fn meet_read(&mut self) -> Result<(), Fault> {
         if self.reads == 0 {
+            return Ok(());
+        }
+        if self.reads_before > 0 {
+            self.reads_before -= 1;
             return Ok(());
         }
         self.reads -= 1;
@@ -151,24 +181,39 @@ impl Faults {
 
     /// The next append that is not scripted yet fails.
     pub fn fail_append(&self, fault: WriteFault) {
-        self.fail_append_after(0, fault);
+        self.fail_after(Operation::Append, 0, fault);
     }
 
     /// Of the appends that are not scripted yet, so many go well and the one after them fails.
     pub fn fail_append_after(&self, appends: usize, fault: WriteFault) {
+        self.fail_after(Operation::Append, appends, fault);
+    }
+
+    /// Of the operations of a kind that are not scripted yet, so many go well and the one after them fails.
+    pub fn fail_after(&self, operation: Operation, well: usize, fault: WriteFault) {
         let script = &mut lock(&self.state).script;
-        script.appends.extend(std::iter::repeat_n(None, appends));
-        script.appends.push_back(Some(fault));
+        let queue = match operation {
+            Operation::Append => &mut script.appends,
+            Operation::Flush => &mut script.flushes,
+            Operation::Ownership => &mut script.ownerships,
+            Operation::Renewal => &mut script.renewals,
+            Operation::Read => {
+                (script.reads_before, script.reads) = (well as u64, 1);
+                return;
+            }
+        };
+        queue.extend(std::iter::repeat_n(None, well));
+        queue.push_back(Some(fault));
     }
 
     /// The next flush that is not scripted yet fails.
     pub fn fail_flush(&self, fault: WriteFault) {
-        lock(&self.state).script.flushes.push_back(Some(fault));
+        self.fail_after(Operation::Flush, 0, fault);
     }
 
     /// The next time that a shard is to be taken or released, or a node is to leave, it fails.
     pub fn fail_ownership(&self, fault: WriteFault) {
-        lock(&self.state).script.ownerships.push_back(fault);
+        self.fail_after(Operation::Ownership, 0, fault);
     }
 
     /// What went wrong so far.
@@ -179,7 +224,8 @@ impl Faults {
 
     /// The next `reads` reads of the owner fail.
     pub fn fail_reads(&self, reads: u64) {
-        lock(&self.state).script.reads = reads;
+        let script = &mut lock(&self.state).script;
+        (script.reads_before, script.reads) = (0, reads);
     }
 
     /// Each shard takes so long to open from now on, by the clock of a store that nodes share.

@@ -18,7 +18,7 @@ use abide_kernel::shard::{Batch, Flush, LinePlace, Record};
 use abide_kernel::{RunId, Seq, ShardId, ShardMap, Timestamp};
 
 pub use attendant::{Attendant, Stage, Word};
-pub use faults::{Faults, Rot, Struck, WriteFault};
+pub use faults::{Faults, Operation, Rot, Struck, WriteFault};
 pub use reader::MemoryReader;
 pub use state::Paged;
 
