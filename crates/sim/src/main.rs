@@ -181,6 +181,7 @@ fn each_fault(seed: u64) -> ExitCode {
                 if let Err(violation) = lived.outcome {
                     println!("{plan:?}: {violation}");
                     failed.fetch_add(1, Ordering::Relaxed);
+                    break;
                 }
                 if !struck {
                     break;

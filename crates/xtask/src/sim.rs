@@ -17,7 +17,7 @@ pub(crate) struct Options {
     /// With --known-bugs: the one of this name, and no other.
     #[arg(long, value_name = "NAME", requires = "known_bugs", conflicts_with = "most")]
     only: Option<String>,
-    /// What the simulator is told: `--seeds N`, `--from N`, `--seed N`, `--model`.
+    /// What the simulator is told: `--seeds N`, `--from N`, `--seed N`, `--each-fault`, `--model`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -30,10 +30,11 @@ pub(crate) fn perform(root: &Path, options: &Options) -> Result<()> {
     known_bugs::simulate(root, &arguments)
 }
 
-/// What every check of the project does of this: the same few seeds, those that once failed, and two of the known bugs, of
-/// which each is a build.
+/// What every check of the project does of this: the same few seeds, those that once failed, each fault of the store once, and
+/// two of the known bugs, of which each is a build.
 pub(crate) fn perform_shortly(root: &Path) -> Result<()> {
     known_bugs::simulate(root, &["--seeds", SEEDS, "--regressions"])?;
+    known_bugs::simulate(root, &["--each-fault"])?;
     known_bugs::perform(root, &Which { most: Some(BUGS), ..Which::default() })
 }
 

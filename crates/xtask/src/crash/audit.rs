@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
 
-use abide_kernel::{Fact, Row, Run, RunId, Seq, Status};
+use abide_kernel::{Choice, Fact, Reply, Row, Run, RunId, Seq, Status};
 use abide_store::Reader;
 use abide_store::sqlite::open_read_only;
 use anyhow::{Context, Result};
@@ -30,6 +30,7 @@ struct Folded {
     ends: u64,
     overlaps: u64,
     dedup: Vec<String>,
+    approved: bool,
 }
 
 /// Folds the whole journal of a file and compares.
@@ -59,6 +60,16 @@ pub(crate) fn audit_with(reader: &mut dyn Reader, ledger: &Ledger) -> Result<Fou
     for run in ledger.cancelled.keys() {
         if folded.get(run).is_none_or(|folded| folded.run.status() != Status::Cancelled) {
             found.lost.push(format!("the cancellation of {run} was acknowledged and is gone"));
+        }
+    }
+    for ((run, key), answer) in &ledger.updated {
+        if folded.get(run).is_none_or(|folded| answer_to(&folded.run, key).as_ref() != Some(answer)) {
+            found.lost.push(format!("update {key} was answered with {answer}, and {run} has not"));
+        }
+    }
+    for run in &ledger.approved {
+        if folded.get(run).is_none_or(|folded| !folded.approved) {
+            found.lost.push(format!("an approval of {run} was acknowledged and is gone"));
         }
     }
     for (id, folded) in &folded {
@@ -94,6 +105,15 @@ fn asked_not_once(folded: &BTreeMap<String, Folded>, ledger: &Ledger) -> Vec<Str
     let say = |request: &String, what: &str| format!("{request} was {what}, and done {} times", times(request));
     let committed = committed.map(|request| say(request, "committed"));
     committed.chain(withdrawn.map(|request| say(request, "rolled back"))).collect()
+}
+
+/// What a run answered to the update of a key, as its journal says.
+fn answer_to(run: &Run, key: &str) -> Option<String> {
+    let update = run.updates.iter().find(|update| update.dedup.as_deref() == Some(key))?;
+    match update.reply()? {
+        Reply::Value(answer) => Some(answer.text().to_owned()),
+        Reply::Rejected(_) => None,
+    }
 }
 
 /// How a run ended, in the words of the process.
@@ -159,12 +179,13 @@ fn fold_row(folded: &mut BTreeMap<RunId, Folded>, row: &Row) -> Result<()> {
             // What was counted before is known only by what the run still remembers.
             let told = matches!(row.facts.first(), Some(Fact::Compacted(whole)) if whole.end.is_some());
             let dedup = run.dedup.iter().filter_map(|seen| seen.key.as_ref().map(ToString::to_string)).collect();
-            entry.insert(Folded { run, ends: u64::from(told), overlaps: 0, dedup })
+            entry.insert(Folded { run, ends: u64::from(told), overlaps: 0, dedup, approved: false })
         }
     };
     for fact in &row.facts {
         match fact {
             Fact::Ended(_) => entry.ends += 1,
+            Fact::Decided(decided) => entry.approved |= decided.choice == Choice::Approve,
             Fact::SignalReceived(signal) => entry.dedup.extend(signal.dedup.as_ref().map(ToString::to_string)),
             _ => {}
         }

@@ -15,6 +15,10 @@ pub(crate) struct Ledger {
     pub(crate) ended: BTreeMap<String, String>,
     /// Runs whose cancellation was acknowledged.
     pub(crate) cancelled: BTreeMap<String, ()>,
+    /// Updates whose answer was told: run and deduplication key, with the answer.
+    pub(crate) updated: BTreeMap<(String, String), String>,
+    /// Runs of which an approval was acknowledged.
+    pub(crate) approved: BTreeSet<String>,
     /// Calls of what must not happen twice, by run.
     pub(crate) calls: BTreeMap<String, u64>,
     /// Naps whose beginning and end one process saw, and those that were over before their time.
@@ -56,6 +60,12 @@ impl Ledger {
                     self.problems.push(format!("{run} ended twice, differently"));
                 }
             }
+            ["updated", run, key, answer, "."] => {
+                self.updated.insert(((*run).to_owned(), (*key).to_owned()), (*answer).to_owned());
+            }
+            ["approved", run, "."] => {
+                self.approved.insert((*run).to_owned());
+            }
             ["called", run, "."] => {
                 let calls = self.calls.entry((*run).to_owned()).or_default();
                 *calls += 1;
@@ -90,7 +100,8 @@ impl Ledger {
 
     /// How many acknowledgements were noted.
     pub(crate) fn acknowledged(&self) -> usize {
-        self.before + self.started.len() + self.signals.len() + self.ended.len() + self.cancelled.len()
+        let done = self.signals.len() + self.cancelled.len() + self.updated.len() + self.approved.len();
+        self.before + self.started.len() + done + self.ended.len()
     }
 
     /// Runs that did twice what must not happen twice.
@@ -105,6 +116,8 @@ impl Ledger {
         self.signals.clear();
         self.ended.clear();
         self.cancelled.clear();
+        self.updated.clear();
+        self.approved.clear();
         self.asked.clear();
         self.withdrawn.clear();
         self.closed.clear();

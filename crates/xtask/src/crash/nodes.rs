@@ -20,7 +20,7 @@ use super::ledger::Ledger;
 use super::pauses::send;
 use super::process::{Plan, Process, Shared, Task};
 use super::report::{PATIENCE, tell};
-use super::worker::{LOADERS, Notes, ONCE, feed, load_kind};
+use super::worker::{KINDS, LOADERS, Notes, feed, load_kind};
 use super::{Options, audit};
 
 /// How long a node is believed to live, and how long its claims last.
@@ -404,16 +404,16 @@ pub(super) async fn load_for_ever(client: &Client, notes: &Notes, seed: u64, url
         let mut chance = fastrand::Rng::with_seed(seed ^ loader.wrapping_mul(0x9e37_79b9));
         loaders.push(tokio::spawn(async move {
             loop {
-                let kind = chance.u8(0..=ONCE);
+                let kind = chance.u8(0..=KINDS);
                 give_up(load_kind(&client, &notes, &mut chance, kind).await).await?;
             }
         }));
     }
-    let client = client.clone();
+    let (client, notes) = (client.clone(), notes.clone());
     loaders.push(tokio::spawn(async move {
         loop {
             // Others left runs behind that need their signals, or somebody who says what became of them.
-            give_up(feed(&client).await).await?;
+            give_up(feed(&client, &notes).await).await?;
             give_up(settle_doubts(&client).await).await?;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use abide::{Client, ClientError, Engine, Filter, OnConflict, Page, RunHandle, RunId, Standing, Status, StatusSet};
+use abide::{
+    Client, ClientError, Engine, Filter, OnConflict, Page, Refusal, RunHandle, RunId, Standing, Status, StatusSet,
+};
 use abide_runtime::points;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -62,6 +64,10 @@ pub(super) const LOADERS: u64 = 12;
 const ENDING: Duration = Duration::from_secs(20);
 /// The kind of run that does what must not happen twice. After a crash somebody has to say what became of it.
 pub(super) const ONCE: u8 = 10;
+/// The kind of run that answers updates, and then waits for a person.
+const ASKED: u8 = 11;
+/// The last kind.
+pub(super) const KINDS: u8 = ASKED;
 /// How long a run may take before somebody looks whether it is in doubt.
 const DOUBTED: Duration = Duration::from_secs(1);
 /// What a large run carries: two dozen of them fill the log.
@@ -105,6 +111,7 @@ async fn serve(options: &Options) -> Result<()> {
         .register(workload::flaky())
         .register(workload::large())
         .register(workload::once(notes.clone()))
+        .register(workload::asked())
         .queue("default", 32)
         .shards(options.shards)
         .flush_after(200)
@@ -116,7 +123,7 @@ async fn serve(options: &Options) -> Result<()> {
         if options.node.is_some() {
             by_sql::all_answered(&options.store).await?;
         }
-        drain(&client).await?;
+        drain(&client, &notes).await?;
         engine.stop(Duration::from_secs(10)).await;
         return Ok(());
     }
@@ -140,8 +147,8 @@ async fn serve(options: &Options) -> Result<()> {
 
 async fn load_for_ever(client: &Client, notes: &Notes, options: &Options) -> Result<()> {
     // Runs that earlier lives left behind need their signals, and end in this life.
-    let rest = client.clone();
-    let resumed = tokio::spawn(async move { feed(&rest).await });
+    let (rest, told) = (client.clone(), notes.clone());
+    let resumed = tokio::spawn(async move { feed(&rest, &told).await });
     let mut loaders = Vec::new();
     for loader in 0..LOADERS {
         let (client, notes) = (client.clone(), notes.clone());
@@ -198,7 +205,7 @@ impl Notes {
 
 /// One run by chance, from its start to its end.
 async fn load(client: &Client, notes: &Notes, chance: &mut fastrand::Rng) -> Result<()> {
-    let kind = chance.u8(0..=ONCE);
+    let kind = chance.u8(0..=KINDS);
     load_kind(client, notes, chance, kind).await
 }
 
@@ -216,6 +223,7 @@ pub(super) async fn load_kind(client: &Client, notes: &Notes, chance: &mut fastr
             start.concurrency(&key, 1).occupied(StatusSet::OPEN)
         }
         ONCE => client.start("once", &0u32),
+        ASKED => client.start("asked", &0u32),
         _ => client.start("signalled", &Vec::<u32>::new()),
     };
     // Claims that are lost to faults set nothing aside: nobody would put it back.
@@ -233,6 +241,16 @@ pub(super) async fn load_kind(client: &Client, notes: &Notes, chance: &mut fastr
             return Ok(());
         }
         signal(&run, notes, &id, 2).await?;
+    }
+    if kind == ASKED {
+        for number in 1..=UPDATES {
+            let key = update_key(&id, number);
+            let sum: u32 = run.update("add", &number).dedup(&key).await?;
+            notes.write(&["updated", &id, &key, &sum.to_string()]);
+        }
+        while !approve(&run, notes).await? {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
     end(&run, notes, &id).await
 }
@@ -269,33 +287,65 @@ async fn signal(run: &RunHandle, notes: &Notes, id: &str, number: u32) -> Result
     }
 }
 
-/// Gives runs of earlier lives the signals they may still wait for, now or when the step that executes has ended.
-pub(super) async fn feed(client: &Client) -> Result<()> {
+/// How much a run is asked to add.
+const UPDATES: u32 = 2;
+
+fn update_key(id: &str, number: u32) -> String {
+    format!("{id}-add-{number}")
+}
+
+/// Approves what the run asks of a person. Whether it is done with that: it may not have come to it.
+async fn approve(run: &RunHandle, notes: &Notes) -> Result<bool> {
+    let Some(open) = run.boundary().await? else { return Ok(run.show().await?.end.is_some()) };
+    match run.approve(open.id, "harness").await {
+        Ok(_) => notes.write(&["approved", &run.id().to_string()]),
+        // Another was quicker.
+        Err(ClientError::Refused(Refusal::StaleBoundary { .. })) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(true)
+}
+
+/// Gives runs of earlier lives what they may still wait for, now or when the step that executes has ended.
+pub(super) async fn feed(client: &Client, notes: &Notes) -> Result<()> {
+    for run in open_runs(client, "signalled").await? {
+        for number in 1..=2u32 {
+            let key = format!("{}-{number}", run.id());
+            let _ = run.signal("go", &number).dedup(&key).await;
+        }
+    }
+    for run in open_runs(client, "asked").await? {
+        for number in 1..=UPDATES {
+            let key = update_key(&run.id().to_string(), number);
+            let _ = run.update::<u32, _>("add", &number).dedup(&key).accepted().await;
+        }
+        let _ = approve(&run, notes).await;
+    }
+    Ok(())
+}
+
+async fn open_runs(client: &Client, workflow: &str) -> Result<Vec<RunHandle>> {
     let mut filter = Filter::default();
-    filter.workflow = Some("signalled".into());
+    filter.workflow = Some(workflow.into());
     filter.statuses = Status::ALL.into_iter().filter(|status| !status.is_terminal()).collect();
     let mut page = Page { most: 200, before: None };
+    let mut open = Vec::new();
     loop {
         let runs = client.list(&filter, &page).await?;
-        let Some(last) = runs.last() else { return Ok(()) };
+        let Some(last) = runs.last() else { return Ok(open) };
         page.before = Some(last.run);
-        for listed in &runs {
-            for number in 1..=2u32 {
-                let key = format!("{}-{number}", listed.run);
-                let _ = client.run(listed.run).signal("go", &number).dedup(&key).await;
-            }
-        }
+        open.extend(runs.iter().map(|listed| client.run(listed.run)));
     }
 }
 
 /// Waits until nothing is open any more. A run that was held by a dead node is in doubt only when its claim has ended, so
 /// that whatever runs may need is looked after again and again.
-async fn drain(client: &Client) -> Result<()> {
+async fn drain(client: &Client, notes: &Notes) -> Result<()> {
     let mut filter = Filter::default();
     filter.statuses = Status::ALL.into_iter().filter(|status| !status.is_terminal()).collect();
     let mut waited: Option<(RunId, Instant)> = None;
     loop {
-        feed(client).await?;
+        feed(client, notes).await?;
         nodes::settle_doubts(client).await?;
         let open = client.list(&filter, &Page { most: 1, before: None }).await?;
         let Some(first) = open.first() else { return Ok(()) };

@@ -126,6 +126,19 @@ pub(crate) fn flaky() -> Machine<u32> {
         )
 }
 
+/// Adds what it is asked to, twice, and says each time what it has come to; then somebody must allow it.
+pub(crate) fn asked() -> Function {
+    Function::new("asked", async |ctx: FnCtx, mut sum: u32| {
+        for _ in 0..2 {
+            let asked = ctx.update::<u32>("add").await?;
+            sum += asked.input();
+            asked.answer(&sum)?;
+        }
+        ctx.approval("allow").await?;
+        Ok::<_, StepError>(sum)
+    })
+}
+
 /// Does what must not happen twice; each time that it does, somebody outside is told.
 pub(crate) fn once(notes: Notes) -> Function {
     Function::new("once", move |ctx: FnCtx, n: u32| {
