@@ -10,6 +10,7 @@ use abide_store::intake::HOST;
 use abide_store::{Fault, FaultKind, Member, Reader, Store};
 use tokio::sync::oneshot;
 
+use crate::clock;
 use crate::commit::Releasing;
 use crate::core::{Core, Waiter};
 use crate::dispatch::{Reply, tell};
@@ -42,17 +43,6 @@ impl Engine {
             ring.tell_all(&Letter::Joined);
         }
         Ok(true)
-    }
-}
-
-/// What is to be added to the clock to get the store's, which was looked at between two instants. An answer that came late says
-/// little, and moves nothing that it does not contradict: timers must not go by how busy the machine was.
-fn offset(known: Option<i64>, store: Timestamp, before: Timestamp, after: Timestamp) -> i64 {
-    let (most, least) = (store.0 - before.0, store.0 - after.0);
-    match known {
-        // A clock that was set back in between says nothing of what it was.
-        Some(known) => known.clamp(least.min(most), most),
-        None => i64::midpoint(least, most),
     }
 }
 
@@ -95,7 +85,7 @@ impl Shared {
         let after = self.clock.now();
         let known = self.core.lock().ring.as_ref().is_some_and(|ring| ring.renewed);
         let known = known.then(|| self.offset.load(Ordering::Acquire));
-        let offset = offset(known, view.now, before, after);
+        let offset = clock::offset(known, view.now, before, after);
         let drift = offset - self.offset.swap(offset, Ordering::AcqRel);
         let (give, take) = {
             let mut core = self.core.lock();
@@ -590,23 +580,5 @@ impl Core {
         let held = |phase: &Phase| matches!(phase, Phase::Claimed(held) if held.number == claim.number);
         let cursor = cursors.iter().find(|cursor| held(&cursor.phase))?;
         ring.find(cursor.claimant.as_ref()?.process.as_ref()?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// D37: answers of the store that came late moved the time of a node back and forth, and timers with it.
-    #[test]
-    fn an_answer_that_came_late_does_not_move_the_time() {
-        let at = |store, before, after| offset(Some(40), Timestamp(store), Timestamp(before), Timestamp(after));
-        assert_eq!(at(1_040, 1_000, 1_000), 40, "at once");
-        assert_eq!(at(1_040, 1_000, 1_200), 40, "on its way back for long");
-        assert_eq!(at(1_240, 1_000, 1_200), 40, "on its way there for long");
-        assert_eq!(at(1_060, 1_000, 1_005), 55, "the clock is 15 ms behind at the least");
-        assert_eq!(at(1_030, 1_000, 1_005), 30, "the clock is 10 ms ahead at the least");
-        assert_eq!(at(1_540, 1_000, 900), 540, "the clock was set back meanwhile");
-        assert_eq!(offset(None, Timestamp(1_050), Timestamp(1_000), Timestamp(1_020)), 40, "nothing is known yet");
     }
 }

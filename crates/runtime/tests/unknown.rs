@@ -95,6 +95,21 @@ async fn who_waits_outlasts_any_number_of_failures() {
     assert!(matches!(end.await, Ok(Answer::Ended(_))));
 }
 
+/// D36: what fails again and again is given again after longer and longer pauses, in which others have their turn, and not for
+/// ever. It was given again at once, and the engine had nothing else to do than to open its shards anew.
+#[tokio::test(start_paused = true)]
+async fn what_keeps_failing_is_given_again_after_pauses() {
+    let (engine, faults) = engine();
+    (0..100).for_each(|_| faults.fail_append(WriteFault::Refused));
+    let (slot, command) = start(&engine);
+    let began = tokio::time::Instant::now();
+    let told = engine.ask_until_known(slot, command).await;
+    assert!(matches!(told, Err(Unanswered::Refused(Refusal::Unknown))), "{told:?}");
+    // By a clock that moves only when everybody waits.
+    assert!(began.elapsed() > Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(faults.struck().appends[&WriteFault::Refused], 21);
+}
+
 /// D36, G1: whoever asked for something when a sync failed was told that the engine takes no more commands, as if nothing had been
 /// done; opened anew, the store had done it. They are told that nobody knows. Who comes later is refused, and nothing of that
 /// is ever done.
