@@ -1,6 +1,7 @@
 //! A door to a node: the other nodes know this address, and what they say goes through it. Letters go one way, from
 //! whoever connected, so that a closed door cuts off what is said to its node and nothing else. What comes meanwhile is
-//! held and not lost, as on a network that recovers: it arrives late, out of its time.
+//! held and not lost, as on a network that recovers: it arrives late, out of its time. A broken door ends every connection
+//! by which something comes, and that is lost.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,9 +18,11 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Default)]
 struct State {
     closed: AtomicBool,
+    broken: AtomicBool,
     gone: AtomicBool,
-    /// Pieces that were held because the door was closed.
+    /// Pieces that were held because the door was closed, and those that were lost because it was broken.
     held: AtomicU64,
+    lost: AtomicU64,
 }
 
 /// Dropped, it is gone, and its connections with it.
@@ -27,6 +30,17 @@ pub(crate) struct Door {
     address: SocketAddr,
     node: SocketAddr,
     state: Arc<State>,
+}
+
+impl State {
+    /// Whether what has just come is lost.
+    fn loses(&self) -> bool {
+        let broken = self.broken.load(Ordering::Acquire);
+        if broken {
+            self.lost.fetch_add(1, Ordering::AcqRel);
+        }
+        broken
+    }
 }
 
 impl Drop for Door {
@@ -62,10 +76,15 @@ impl Door {
         self.state.closed.store(true, Ordering::Release);
     }
 
-    /// Opens it again. How many pieces were held.
-    pub(crate) fn open(&self) -> u64 {
+    pub(crate) fn break_down(&self) {
+        self.state.broken.store(true, Ordering::Release);
+    }
+
+    /// Opens it again. How many pieces were held, and how many connections or pieces were lost.
+    pub(crate) fn open(&self) -> (u64, u64) {
         self.state.closed.store(false, Ordering::Release);
-        self.state.held.swap(0, Ordering::AcqRel)
+        self.state.broken.store(false, Ordering::Release);
+        (self.state.held.swap(0, Ordering::AcqRel), self.state.lost.swap(0, Ordering::AcqRel))
     }
 }
 
@@ -73,6 +92,9 @@ fn serve(listener: &TcpListener, node: SocketAddr, state: &Arc<State>) {
     while !state.gone.load(Ordering::Acquire) {
         match listener.accept() {
             Ok((from, _)) => {
+                if state.loses() {
+                    continue;
+                }
                 let state = state.clone();
                 thread::spawn(move || connect(&from, node, &state));
             }
@@ -97,6 +119,9 @@ fn connect(from: &TcpStream, node: SocketAddr, state: &Arc<State>) {
 fn pass(mut from: &TcpStream, mut to: &TcpStream, state: &State) {
     let mut bytes = [0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if state.loses() {
+            break;
+        }
         if state.closed.load(Ordering::Acquire) {
             state.held.fetch_add(1, Ordering::AcqRel);
         }

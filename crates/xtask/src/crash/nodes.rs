@@ -47,6 +47,8 @@ enum Fault {
     LinkCutOneWay,
     /// No node reaches another for a while.
     LinkCut,
+    /// What a node is told is lost for a while, and the connections by which it is told end.
+    LinkBroken,
     /// The server ends all connections.
     ConnectionsEnded,
     /// The server is stopped in good order, and started again.
@@ -56,11 +58,12 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::NodeKilled,
         Self::NodePaused,
         Self::LinkCutOneWay,
         Self::LinkCut,
+        Self::LinkBroken,
         Self::ConnectionsEnded,
         Self::ServerStopped,
         Self::ServerKilled,
@@ -72,6 +75,7 @@ impl Fault {
             Self::NodePaused => "node_paused",
             Self::LinkCutOneWay => "link_cut_one_way",
             Self::LinkCut => "link_cut",
+            Self::LinkBroken => "link_broken",
             Self::ConnectionsEnded => "connections_ended",
             Self::ServerStopped => "server_stopped",
             Self::ServerKilled => "server_killed",
@@ -99,6 +103,7 @@ struct Harness<'a> {
     takeovers_ms: Vec<f64>,
     connections_ended: usize,
     letters_held: u64,
+    letters_lost: u64,
 }
 
 pub(crate) fn perform(options: &Options) -> Result<()> {
@@ -116,6 +121,7 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
         takeovers_ms: Vec::new(),
         connections_ended: 0,
         letters_held: 0,
+        letters_lost: 0,
     };
     let mut deck = Vec::new();
     for cycle in 0..options.cycles {
@@ -182,6 +188,7 @@ impl Harness<'_> {
                 self.cut_links(index..index + 1)?;
             }
             Fault::LinkCut => self.cut_links(0..self.nodes.len())?,
+            Fault::LinkBroken => self.break_link()?,
             Fault::ConnectionsEnded => self.end_connections()?,
             Fault::ServerStopped => {
                 self.server.stop();
@@ -200,9 +207,21 @@ impl Harness<'_> {
         self.nodes[nodes.clone()].iter().for_each(|node| node.door.close());
         let cut = Duration::from_millis(self.chance.u64(NODE_LEASE_MS / 4..NODE_LEASE_MS * 2));
         self.listen_for(cut)?;
-        let held: u64 = self.nodes[nodes].iter().map(|node| node.door.open()).sum();
+        let held: u64 = self.nodes[nodes].iter().map(|node| node.door.open().0).sum();
         ensure!(held > 0, "nobody said anything for {cut:?}, so nothing was cut off");
         self.letters_held += held;
+        Ok(())
+    }
+
+    /// What one node is told is lost.
+    fn break_link(&mut self) -> Result<()> {
+        let index = self.chance.usize(..self.nodes.len());
+        self.nodes[index].door.break_down();
+        let broken = Duration::from_millis(self.chance.u64(NODE_LEASE_MS / 4..NODE_LEASE_MS * 2));
+        self.listen_for(broken)?;
+        let (_, lost) = self.nodes[index].door.open();
+        ensure!(lost > 0, "nobody said anything for {broken:?}, so nothing was lost");
+        self.letters_lost += lost;
         Ok(())
     }
 
@@ -351,7 +370,7 @@ impl Harness<'_> {
             "takeovers": takeovers.len(),
             "faults": self.faults,
             "connections_ended": self.connections_ended,
-            "letters_held": self.letters_held,
+            "letters_held": self.letters_held, "letters_lost": self.letters_lost,
         });
         tell(&self.ledger, particular)?;
         ensure!(!self.ledger.calls.is_empty(), "nothing was done that must not happen twice, so nothing was shown");
