@@ -155,33 +155,18 @@ impl Plan {
 /// Lives through a seed, and tells whoever listens.
 #[must_use]
 pub fn live(seed: u64, listener: Option<Listener>) -> Lived {
-    lived(World::new(seed, listener))
+    lived(&mut World::new(seed, listener))
 }
 
 /// Lives through a world in which one thing goes wrong. Whether it did: it is not if there were not as many.
 #[must_use]
 pub fn live_with(plan: &Plan, listener: Option<Listener>) -> (Lived, bool) {
-    let lived = lived(World::with(plan, listener));
-    let struck = STORE_FAULTS.iter().any(|fault| lived.faults.contains_key(fault));
-    (lived, struck)
+    let mut world = World::with(plan, listener);
+    let lived = lived(&mut world);
+    (lived, world.struck() > 0)
 }
 
-/// What may go wrong with a store that a plan can name.
-const STORE_FAULTS: &[&str] = &[
-    "append_fatal_lost",
-    "append_fatal_torn",
-    "append_fatal_written",
-    "append_refused",
-    "append_torn",
-    "append_unknown_lost",
-    "append_unknown_written",
-    "flush",
-    "ownership",
-    "read",
-    "renewal",
-];
-
-fn lived(mut world: World) -> Lived {
+fn lived(world: &mut World) -> Lived {
     let outcome = world.live();
     let (hash, questions, nodes) = (world.hash(), world.questions(), world.nodes());
     let truth = std::mem::take(&mut *world.witness().truth.lock());

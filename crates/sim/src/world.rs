@@ -164,6 +164,11 @@ impl World {
         }
     }
 
+    /// How often something went wrong with the store.
+    pub(crate) fn struck(&self) -> u64 {
+        self.store.faults().struck().total()
+    }
+
     /// What was witnessed.
     pub(crate) fn witness(&self) -> &Witness {
         &self.witness

@@ -112,6 +112,14 @@ pub struct Struck {
     pub reads: u64,
 }
 
+impl Struck {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.appends.values().sum::<u64>() + self.flushes + self.ownerships + self.renewals + self.reads
+    }
+}
+
 /// What is to go wrong, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Script {
