@@ -68,6 +68,22 @@ fn answered(world: &mut World, ticket: Ticket, text: &str) {
     assert!(matches!(&answer, Some(Answer::Answered(Reply::Value(value))) if value.text() == text), "{answer:?}");
 }
 
+/// D36: whoever waits for an end or an answer waits for a run, and only who waits or looks changes nothing.
+#[test]
+fn commands_say_what_they_wait_for_and_whether_they_change_anything() {
+    let mut world = world();
+    let run = world.start(flow());
+    let request = world.request();
+    let answered = update(run, "go", request, Told::Answered);
+    let accepted = update(run, "go", request, Told::Accepted);
+    assert!(answered.awaits() == Some(run) && !answered.changes_nothing());
+    assert!(accepted.awaits().is_none() && !accepted.changes_nothing());
+    assert!(Command::Watch { run }.awaits() == Some(run) && Command::Watch { run }.changes_nothing());
+    for looks in [Command::Show { run }, Command::Unflushed] {
+        assert!(looks.awaits().is_none() && looks.changes_nothing());
+    }
+}
+
 /// AB-14: in whatever order a request and a park meet, the run wakes, and the caller gets the answer, once.
 #[test]
 fn every_interleaving_of_request_and_park_wakes_the_run() {
