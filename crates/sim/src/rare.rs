@@ -1,6 +1,6 @@
 //! Rare things: what a suite of seeds must have met, or it has proved too little.
 
-use abide::{Fact, Join, Run, Status, Timestamp, WakeReason};
+use abide::{Fact, Join, Run, Standing, Status, Timestamp, WakeReason};
 use abide_kernel::{After, OpEnd, Outcome, Phase, WaitKind};
 use abide_store::memory::{Paged, Struck, WriteFault};
 
@@ -54,6 +54,10 @@ pub const SOMETIMES: &[&str] = &[
     "timer_fired_in_recovery",
     "timer_late",
     "torn_group_recovered",
+    "undoing_given_up",
+    "undone_after_a_cancel",
+    "undone_after_a_failure",
+    "undone_in_order",
     "unknown_recovered_as_lost",
     "unknown_recovered_as_written",
     "update_answered",
@@ -74,7 +78,24 @@ pub(crate) fn note(view: &View, witness: &Witness) {
         if told.run.status() == Status::Failed && told.run.cursors.iter().any(|cursor| cursor.retries >= 3) {
             witness.saw("retries_exhausted");
         }
+        undone(&told.run, witness);
         late_timers(view, told, witness);
+    }
+}
+
+/// Notes what an end has undone.
+fn undone(run: &Run, witness: &Witness) {
+    let undone = || run.effects().filter(|effect| effect.undo && effect.standing == Standing::Committed);
+    match run.status() {
+        Status::Cancelled if undone().next().is_some() => witness.saw("undone_after_a_cancel"),
+        Status::Failed if run.effects().any(|effect| effect.undo && effect.standing == Standing::Failed) => {
+            witness.saw("undoing_given_up");
+        }
+        Status::Failed if undone().next().is_some() => witness.saw("undone_after_a_failure"),
+        _ => {}
+    }
+    if undone().nth(1).is_some() {
+        witness.saw("undone_in_order");
     }
 }
 

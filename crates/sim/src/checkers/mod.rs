@@ -16,6 +16,7 @@ pub(crate) mod ownership;
 pub(crate) mod projection;
 pub(crate) mod refused;
 pub(crate) mod timers;
+pub(crate) mod undone;
 pub(crate) mod uniqueness;
 pub(crate) mod wakes;
 
@@ -294,5 +295,6 @@ pub(crate) fn check(view: &View, witness: &Witness) -> Result<(), Violation> {
     isolation::check(view)?;
     order::check(view, &truth)?;
     endings::check(view)?;
+    undone::check(view, &truth)?;
     uniqueness::check(view)
 }
