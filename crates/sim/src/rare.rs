@@ -33,6 +33,7 @@ pub const SOMETIMES: &[&str] = &[
     "join_by_quorum",
     "key_taken",
     "late_write_refused",
+    "line_kept",
     "line_paged",
     "ledger_told_by_another_node",
     "listed",
@@ -69,6 +70,7 @@ const LATE_MS: u64 = 60_000;
 
 /// Notes what the journals tell of rare things.
 pub(crate) fn note(view: &View, witness: &Witness) {
+    (0..view.lines.kept()).for_each(|_| witness.saw("line_kept"));
     for told in view.runs.values() {
         let noted = told.follow(|run, _, fact| {
             rare(run, fact).into_iter().for_each(|what| witness.saw(what));
