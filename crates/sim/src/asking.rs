@@ -346,7 +346,8 @@ async fn start(question: Question, client: &Client) -> Result<Told, ClientError>
     let mut start = client.start(workflow, &input).request(request).namespace(tenant).priority((input % 3) as i32);
     start = start.label("number", kind_of(input));
     if few {
-        start = start.deliveries_max(2).concurrency("few", 2);
+        let (key, most) = if input.is_multiple_of(4) { ("one", 1) } else { ("few", 2) };
+        start = start.deliveries_max(2).concurrency(key, most);
     }
     start = match pace {
         Pace::Any => start,

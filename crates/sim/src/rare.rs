@@ -1,6 +1,6 @@
 //! Rare things: what a suite of seeds must have met, or it has proved too little.
 
-use abide::{Fact, Join, Run, Status, Timestamp, WakeReason};
+use abide::{Fact, Join, Run, Standing, Status, Timestamp, WakeReason};
 use abide_kernel::{After, OpEnd, Outcome, Phase, WaitKind};
 use abide_store::memory::{Paged, Struck, WriteFault};
 
@@ -33,6 +33,7 @@ pub const SOMETIMES: &[&str] = &[
     "join_by_quorum",
     "key_taken",
     "late_write_refused",
+    "line_kept",
     "line_paged",
     "ledger_told_by_another_node",
     "listed",
@@ -54,6 +55,10 @@ pub const SOMETIMES: &[&str] = &[
     "timer_fired_in_recovery",
     "timer_late",
     "torn_group_recovered",
+    "undoing_given_up",
+    "undone_after_a_cancel",
+    "undone_after_a_failure",
+    "undone_in_order",
     "unknown_recovered_as_lost",
     "unknown_recovered_as_written",
     "update_answered",
@@ -65,6 +70,7 @@ const LATE_MS: u64 = 60_000;
 
 /// Notes what the journals tell of rare things.
 pub(crate) fn note(view: &View, witness: &Witness) {
+    (0..view.lines.kept()).for_each(|_| witness.saw("line_kept"));
     for told in view.runs.values() {
         let noted = told.follow(|run, _, fact| {
             rare(run, fact).into_iter().for_each(|what| witness.saw(what));
@@ -74,7 +80,24 @@ pub(crate) fn note(view: &View, witness: &Witness) {
         if told.run.status() == Status::Failed && told.run.cursors.iter().any(|cursor| cursor.retries >= 3) {
             witness.saw("retries_exhausted");
         }
+        undone(&told.run, witness);
         late_timers(view, told, witness);
+    }
+}
+
+/// Notes what an end has undone.
+fn undone(run: &Run, witness: &Witness) {
+    let undone = || run.effects().filter(|effect| effect.undo && effect.standing == Standing::Committed);
+    match run.status() {
+        Status::Cancelled if undone().next().is_some() => witness.saw("undone_after_a_cancel"),
+        Status::Failed if run.effects().any(|effect| effect.undo && effect.standing == Standing::Failed) => {
+            witness.saw("undoing_given_up");
+        }
+        Status::Failed if undone().next().is_some() => witness.saw("undone_after_a_failure"),
+        _ => {}
+    }
+    if undone().nth(1).is_some() {
+        witness.saw("undone_in_order");
     }
 }
 

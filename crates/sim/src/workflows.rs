@@ -121,11 +121,14 @@ async fn travel(ctx: FnCtx, n: u64, witness: Witness) -> Result<u64, Failure> {
     };
     ctx.effect("quote", call("quote", Policy::Pure)).pure().await?;
     ctx.effect("book", call("book", Policy::Idempotent)).await?;
-    let undoing = call("unbook", Policy::Idempotent);
-    ctx.undo("unbook", move |given| {
-        let undone = undoing(given);
-        async move { undone.await.map(|_| ()) }
-    })?;
+    let undoes = |effect: &'static str| {
+        let undoing = call(effect, Policy::Idempotent);
+        ctx.undo(effect, move |given| {
+            let undone = undoing(given);
+            async move { undone.await.map(|_| ()) }
+        })
+    };
+    undoes("unbook")?;
     ctx.set_state(&n)?;
     if n & 1 != 0 {
         ctx.signal::<u64>("go").within(hours(1)).await?;
@@ -138,6 +141,7 @@ async fn travel(ctx: FnCtx, n: u64, witness: Witness) -> Result<u64, Failure> {
         .dedupe()
         .retry(RetryPolicy { retries_max: Some(2), ..RetryPolicy::exponential(500) })
         .await?;
+    undoes("recall")?;
     if n & 4 != 0 {
         ctx.approval("allow").deadline(hours(20)).await?;
     }
@@ -179,6 +183,9 @@ async fn travel(ctx: FnCtx, n: u64, witness: Witness) -> Result<u64, Failure> {
 
 /// The bit of a trip's input that has it begin anew without that bit.
 pub(crate) const AGAIN: u64 = 4096;
+
+/// What undoes what a trip did, in the order in which it is registered.
+pub(crate) const UNDOING: [&str; 2] = ["unbook", "recall"];
 
 /// Waits of which one ends without being served, and waits for people.
 async fn wait_for_somebody(ctx: &FnCtx, n: u64) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ pub(crate) mod isolation;
 pub(crate) mod joins;
 pub(crate) mod journal;
 pub(crate) mod keys;
+pub(crate) mod lines;
 pub(crate) mod listing;
 pub(crate) mod liveness;
 pub(crate) mod order;
@@ -16,6 +17,7 @@ pub(crate) mod ownership;
 pub(crate) mod projection;
 pub(crate) mod refused;
 pub(crate) mod timers;
+pub(crate) mod undone;
 pub(crate) mod uniqueness;
 pub(crate) mod wakes;
 
@@ -93,6 +95,8 @@ pub(crate) struct View {
     seen: BTreeMap<(u16, Seq), u64>,
     /// Who holds places of concurrency keys.
     places: keys::Places,
+    /// Who waits under concurrency keys.
+    pub(crate) lines: lines::Lines,
     /// How many groups of batches were torn.
     torn: u64,
     /// Index rows that were found to be right.
@@ -123,6 +127,7 @@ impl View {
             seen: BTreeMap::new(),
             times: BTreeMap::new(),
             places: keys::Places::default(),
+            lines: lines::Lines::default(),
             torn: 0,
             compared: projection::Compared::new(),
         }
@@ -251,6 +256,7 @@ impl View {
     fn keep(&mut self, shard: u16, row: &Row) -> Result<(), Violation> {
         if !self.seen.contains_key(&(shard, row.seq)) {
             self.places.follow(row);
+            self.lines.follow(row);
         }
         if row.facts.is_empty() {
             self.seen.remove(&(shard, row.seq));
@@ -293,6 +299,8 @@ pub(crate) fn check(view: &View, witness: &Witness) -> Result<(), Violation> {
     wakes::check(view)?;
     isolation::check(view)?;
     order::check(view, &truth)?;
+    view.lines.check()?;
     endings::check(view)?;
+    undone::check(view, &truth)?;
     uniqueness::check(view)
 }
