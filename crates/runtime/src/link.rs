@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use abide_kernel::shard::{Answer, Command, Dispatch};
-use abide_kernel::{ClaimId, Claimant, Op, OpId, Refusal, RunId, ShardEpoch, ShardId, Slot, Str};
+use abide_kernel::{ClaimId, Claimant, Op, OpId, Refusal, RunId, ShardEpoch, ShardId, Slot, Str, Timestamp};
 use abide_store::Member;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,8 @@ pub enum Letter {
         /// The ownership under which you serve it. Under another this is nothing to you: whoever asks may have asked
         /// somebody else since, and been answered.
         epoch: ShardEpoch,
+        /// When this was said.
+        at: Timestamp,
         /// The command.
         command: Box<Command>,
     },
@@ -180,7 +182,9 @@ impl Shared {
         }
         let mut replies = Vec::new();
         match letter {
-            Letter::Ask { id, settled, slot, epoch, command } => {
+            // What came of it may be forgotten: whoever still wants to know says it again.
+            Letter::Ask { at, .. } if core.ring.as_ref().is_some_and(|ring| ring.is_late(now, at)) => {}
+            Letter::Ask { id, settled, slot, epoch, command, .. } => {
                 self.asked(&mut core, from, (id, settled), (slot, epoch), *command);
             }
             Letter::Answer { id, answer } => core.answered(now, id, *answer, &mut replies),

@@ -276,6 +276,12 @@ impl Ring {
     }
 
     /// Who lives and who owns what, as the store just said.
+    /// Whether a question was on its way for so long that it may have been answered, and that forgotten: it would be another
+    /// question then. Clocks may differ by the rest.
+    pub(crate) fn is_late(&self, now: Timestamp, at: Timestamp) -> bool {
+        now.since(at) > LEASES_REMEMBERED / 4 * self.lease_ms
+    }
+
     pub(crate) fn learn(&mut self, view: Membership) {
         let living: BTreeSet<&Str> = view.living.iter().map(|living| &living.member.process).collect();
         // One that is thought dead may only have been slow, and ask again.

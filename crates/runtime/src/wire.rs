@@ -432,8 +432,8 @@ mod tests {
             other => panic!("{other:?}"),
         }
         let command = Box::new(Command::Unflushed);
-        let asked =
-            too_large(&Letter::Ask { id: 8, settled: 8, slot: Slot(0), epoch: ShardEpoch(1), command }, FRAME_MAX + 1);
+        let (slot, epoch, at) = (Slot(0), ShardEpoch(1), Timestamp(0));
+        let asked = too_large(&Letter::Ask { id: 8, settled: 8, slot, epoch, at, command }, FRAME_MAX + 1);
         assert!(matches!(asked, Some(Letter::Answer { id: 8, .. })), "{asked:?}");
         let rows = vec![(ShardId(0), "x".repeat(FRAME_MAX))];
         assert!(wire.frame(&here, &there, Letter::Damaged(rows)).is_none());

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use abide::{Payload, Status};
 use abide_kernel::shard::{Answer, Command};
-use abide_kernel::{RunId, Seq, ShardId, ShardMap, StartSpec};
+use abide_kernel::transition::start::StartAnswer;
+use abide_kernel::{OnConflict, RunId, Seq, ShardId, ShardMap, StartSpec, StatusSet, UniqueKey};
 use abide_runtime::Letter;
 use abide_store::memory::Rot;
 use abide_store::{Filter, Page, Store};
@@ -64,6 +65,46 @@ fn a_letter_to_the_process_before_is_not_taken() {
     assert!(poll(asked.as_mut()).is_none());
     engine.receive(&there, &here.process, answer());
     assert!(matches!(poll(asked.as_mut()), Some(Ok(Answer::Settled))));
+}
+
+/// D36, SE-40: what was refused is not done. A question that was answered, and came once more when the node that had answered it
+/// had forgotten that it was asked, began a run under a key that was free by then.
+#[test]
+fn a_question_that_comes_late_is_not_asked_again() {
+    let cluster = Cluster::new(2);
+    let start = |by: usize, key: &str, nodes: &[usize]| {
+        let mut spec = StartSpec::new("order", Payload::encode(&1u64).unwrap());
+        spec.key = Some(UniqueKey { key: key.into(), occupied: StatusSet::OPEN, on_conflict: OnConflict::Reject });
+        let engine = cluster.node(by).engine().clone();
+        let request = engine.new_request();
+        let slot = spec.admission_slot(request);
+        let asking = engine.ask(slot, Command::Start { request, spec: Box::new(spec) });
+        match cluster.wait(nodes, asking).unwrap() {
+            Answer::Started(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    };
+    // Until a key is held at the first node.
+    let held = (0..).find_map(|n| {
+        let key = format!("key-{n}");
+        let StartAnswer::Created(holder) = start(0, &key, &[0, 1]) else { panic!("it is free") };
+        cluster.post.2.lock().unwrap().clear();
+        let told = start(1, &key, &[0, 1]);
+        assert!(matches!(told, StartAnswer::Rejected { by, .. } if by == holder), "{told:?}");
+        let letters = std::mem::take(&mut *cluster.post.2.lock().unwrap());
+        let asked = letters.into_iter().find(|(.., letter)| matches!(letter, Letter::Ask { .. }))?;
+        Some((key, holder, asked))
+    });
+    let (key, holder, (from, to, letter)) = held.unwrap();
+    let holder = cluster.client(0).run(holder);
+    cluster.wait(&[0, 1], async { holder.signal("paid", &1u64).await.unwrap() });
+    cluster.wait(&[0, 1], async { holder.result::<u64>().await.unwrap() });
+    // The second node is gone for so long that nobody remembers what it asked.
+    cluster.pass_for(25 * LEASE_MS, &[0]);
+    cluster.node(0).engine().receive(&from, &to.process, letter);
+    cluster.settle_some(&[0]);
+    let told = start(0, &key, &[0]);
+    assert!(matches!(told, StartAnswer::Created(_)), "the key is free, and {told:?}");
 }
 
 /// SE-35: a node that leaves hands its shards over at once: no time passes.

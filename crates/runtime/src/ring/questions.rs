@@ -187,7 +187,7 @@ impl Ring {
             forward.since.get_or_insert(now);
             let settled = self.unsettled.get(&owner.process).and_then(BTreeSet::first).copied().unwrap_or(id);
             let (slot, command) = (forward.slot, Box::new(forward.command.clone()));
-            self.send(&owner, Letter::Ask { id, settled, slot, epoch, command });
+            self.send(&owner, Letter::Ask { id, settled, slot, epoch, at: now, command });
         }
         None
     }
