@@ -438,7 +438,9 @@ impl Run {
         let op = self.op(id)?;
         let effect = op.effect()?;
         Some(match &op.state {
-            OpState::Done { .. } | OpState::Elapsed { .. } => Standing::Committed,
+            OpState::Done { .. } => Standing::Committed,
+            // It would have undone something of a life that another followed.
+            OpState::Elapsed { .. } => Standing::NotStarted,
             OpState::Failed { error, .. } if &*error.code == COMPENSATED => Standing::Compensated,
             OpState::Failed { .. } => Standing::Failed,
             OpState::Open if effect.claim == 0 => Standing::NotStarted,

@@ -100,3 +100,91 @@ fn a_run_that_rests_or_was_set_aside_is_cancelled_at_once() {
         assert!(undone, "{}", run.history());
     }
 }
+
+/// AB-3: a panic of an effect that does not come again, because its cause is gone, is still what happened: once undoing has begun,
+/// however it is interrupted, the run ends as failed. It ended well, with a part of it undone.
+#[test]
+fn what_is_undone_in_part_does_not_end_well() {
+    for interrupted in [false, true] {
+        let (mails, undos) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (mailing, undoing) = (mails.clone(), undos.clone());
+        let trip = Function::new("trip", move |ctx: FnCtx, (): ()| {
+            let (mailing, undoing) = (mailing.clone(), undoing.clone());
+            async move {
+                ctx.effect("book", |_| ok(())).await?;
+                let first = undoing.clone();
+                ctx.undo("unbook", async move |_| {
+                    let first = undoing.fetch_add(1, Ordering::SeqCst) == 1;
+                    assert!(!(first && interrupted), "the library is wrong, once");
+                    Ok::<_, StepError>(())
+                })?;
+                ctx.undo("recall", async move |_| {
+                    first.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, StepError>(())
+                })?;
+                let mail = async move |_| {
+                    assert!(mailing.fetch_add(1, Ordering::SeqCst) > 0, "the mailer is wrong, once");
+                    Ok::<_, StepError>(())
+                };
+                ctx.effect("mail", mail).await as Result<(), Failure>
+            }
+        });
+        let engine = TestEngine::new().register(trip);
+        let run = engine.start("trip", &());
+        let failed = run.result::<()>().unwrap_err().to_string();
+        assert!(failed.contains("ended as failed: panic: the mailer is wrong, once"), "{failed}");
+        assert_eq!(mails.load(Ordering::SeqCst), 1, "what failed for good is not tried again");
+        assert_eq!(undos.load(Ordering::SeqCst), 2 + u32::from(interrupted));
+        let standing: Vec<_> = run.effects().into_iter().map(|effect| (effect.key, effect.standing)).collect();
+        let stands = |key: &str| standing.iter().find(|(known, _)| **known == *key).map(|(_, standing)| *standing);
+        assert_eq!([stands("unbook"), stands("recall")], [Some(Standing::Committed); 2], "{standing:?}");
+    }
+}
+
+/// AB-3: a panic of an effect is met again by replays, and cured by a retry as an error is.
+#[test]
+fn a_panic_of_an_effect_is_cured_by_a_retry() {
+    let mails = Arc::new(AtomicU32::new(0));
+    let mailing = mails.clone();
+    let letter = Function::new("letter", move |ctx: FnCtx, (): ()| {
+        let mailing = mailing.clone();
+        async move {
+            let mail = async move |_| {
+                assert!(mailing.fetch_add(1, Ordering::SeqCst) > 0, "the mailer is wrong, once");
+                Ok::<_, StepError>("sent".to_owned())
+            };
+            ctx.effect("mail", mail).await as Result<String, Failure>
+        }
+    });
+    let engine = TestEngine::new().register(letter.retry(twice()));
+    assert_eq!(engine.start("letter", &()).result::<String>().unwrap(), "sent");
+    assert_eq!(mails.load(Ordering::SeqCst), 2);
+}
+
+/// AB-3: what undoes something is of one life: a new one forgets it, and its ledger does not grow.
+#[test]
+fn a_new_beginning_forgets_what_would_undo() {
+    let undone = Arc::new(AtomicU32::new(0));
+    let undoing = undone.clone();
+    let turns = Function::new("turns", move |ctx: FnCtx, turn: u32| {
+        let undoing = undoing.clone();
+        async move {
+            ctx.effect("book", |_| ok(())).await?;
+            ctx.undo("unbook", async move |_| {
+                undoing.fetch_add(1, Ordering::SeqCst);
+                Ok::<_, StepError>(())
+            })?;
+            ctx.sleep(Duration::from_secs(60)).await?;
+            if turn < 5 {
+                return ctx.continue_as_new(&(turn + 1));
+            }
+            Err::<u32, Failure>(StepError::new("bad").terminal())
+        }
+    });
+    let engine = TestEngine::new().register(turns);
+    let run = engine.start("turns", &0u32);
+    let failed: Result<u32, _> = run.result();
+    assert!(failed.is_err());
+    assert_eq!(undone.load(Ordering::SeqCst), 1, "of the last life");
+    assert_eq!(run.effects().len(), 2, "{:?}", run.effects());
+}

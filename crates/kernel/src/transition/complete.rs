@@ -177,6 +177,7 @@ fn apply_decided(
         Outcome::ContinueAsNew { .. } => {
             update::leave(run, index, transition);
             wait::leave(run, index, transition);
+            record::disarm(run, index, transition);
             transition.facts.push(applied(After::Continue, consumed(run, returned)));
             let first = run.planned_step(usize::from(index)).cloned();
             transition.facts.push(scheduled(first, None));

@@ -453,6 +453,18 @@ pub(super) fn is_armed(kind: &OpKind) -> bool {
     matches!(kind, OpKind::Effect(effect) if effect.undo && effect.claim == 0)
 }
 
+/// The cursor begins a new life: what would undo something of the old one is forgotten.
+pub(super) fn disarm(run: &Run, index: u16, transition: &mut Transition) {
+    let known = run.open_ops().filter(|(_, op)| op.cursor == index && is_armed(&op.kind)).map(|(id, _)| id);
+    let begun = transition.facts.iter().filter_map(|fact| match fact {
+        Fact::Intended(intended) if is_armed(&intended.kind) => Some(intended.op),
+        _ => None,
+    });
+    let armed: Vec<OpId> = known.chain(begun).collect();
+    let forgotten = armed.into_iter().map(|op| Resulted { op, end: OpEnd::Withdrawn, at: None });
+    transition.facts.extend(forgotten.map(|resulted| Fact::Resulted(Box::new(resulted))));
+}
+
 pub(super) fn apply_intended(run: &mut Run, intended: &Intended, meta: Meta) {
     let visit = run.cursors.get(usize::from(intended.cursor)).map_or(0, |cursor: &Cursor| cursor.visit);
     if let Some(op) = run.op_mut(intended.op) {

@@ -207,3 +207,25 @@ fn only_a_run_that_is_being_cancelled_ends_so() {
     refused(&returns(&mut world, run, Outcome::Cancelled, Vec::new()), "invalid");
     recorded(&returns(&mut world, run, Outcome::Done { result: payload("1") }, Vec::new()));
 }
+
+/// AB-3: what would undo something of an old life is forgotten with it, also when it was registered with the new beginning:
+/// the ledger lets go of it, and a run that is cancelled then has nothing to undo.
+#[test]
+fn a_new_life_has_nothing_to_undo() {
+    let mut world = world();
+    let run = armed(&mut world);
+    let second = intend(2, "undo#2", Wanted::Undo(Policy::Idempotent));
+    let again = Outcome::ContinueAsNew { input: payload("2") };
+    recorded(&returns(&mut world, run, again, vec![second]));
+    let shown = show(&mut world, run);
+    assert_eq!(shown.open_ops().count(), 0);
+    assert!(shown.effects().all(|effect| effect.standing == Standing::NotStarted), "nothing was undone");
+    assert_eq!(world.claim("w1", 1), 1);
+    let what = Wanted::Effect(Policy::Idempotent);
+    recorded(&record(&mut world, run, vec![intend(3, "book", what)]));
+    assert_eq!(show(&mut world, run).ops().count(), 1, "of the old life nothing is kept");
+    let request = world.request();
+    recorded(&world.ask(cancel(run, request, false)));
+    assert_eq!(show(&mut world, run).status(), Status::Cancelled);
+    check::check(&world);
+}

@@ -503,6 +503,12 @@ impl Ledger {
         observer.begins(Beginning::new(self.link.claim().run, &key, identity, policy))
     }
 
+    /// Whether a function has called an effect that may be called again, so that no more is in doubt after a panic than before.
+    pub(crate) fn may_come_again(&self, local: Local) -> bool {
+        let kind = self.state.lock().entries[local].kind;
+        self.mode == Mode::Function && matches!(kind, LocalKind::Effect(policy) if policy.replay_safe())
+    }
+
     /// The future of an effect is gone.
     pub(crate) fn release(&self, local: Local) {
         self.state.lock().release(local);

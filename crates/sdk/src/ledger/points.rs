@@ -3,7 +3,7 @@
 
 use std::future::{Future, IntoFuture, poll_fn};
 use std::marker::PhantomData;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::answer::{Answer, InFunction};
+use super::drive::panic_text;
 use super::retry::{Calls, Retry};
 use super::review::Reviewing;
 use super::{Ledger, Local, Next};
@@ -207,35 +208,58 @@ where
             Next::Ended(state) => Poll::Ready(Some(state)),
         });
         if let Some(state) = ended.await {
+            if let OpState::Failed { error, .. } = &state
+                && *error.code == *PANICKED
+            {
+                resume_unwind(Box::new(error.message.to_string()));
+            }
             return decode_end(ledger, local, state).map(Answer::Recorded);
         }
         if ledger.is_lost() {
             return Ok(Answer::Elsewhere);
         }
         let key = [base, "/", &*ledger.key(local)].concat();
-        let outcome = match ledger.instead(local, &key) {
-            Instead::End(outcome) => outcome,
+        let called = match ledger.instead(local, &key) {
+            Instead::End(outcome) => Ok(outcome),
             Instead::Never => std::future::pending().await,
             Instead::Nothing => {
                 let calling = {
                     let _inside = ledger.link.enter();
                     calls.next()(Call { key })
                 };
-                match (Calling { ledger, local, call: pin!(calling) }).await {
+                (Calling { ledger, local, call: pin!(calling) }).await.map(|outcome| match outcome {
                     Ok(value) => encode("the effect's result", &value),
                     Err(error) => Err(error.into().info),
+                })
+            }
+        };
+        let outcome = match called {
+            Ok(outcome) => outcome,
+            Err(panic) => {
+                if calls.records_panics && ledger.may_come_again(local) {
+                    let error = ErrorInfo::retryable(PANICKED, &panic_text(&panic));
+                    let _ = record(ledger, local, &Err(error)).await;
                 }
+                resume_unwind(panic)
             }
         };
         if let Some(outcome) = calls.judge(ledger, local, outcome) {
             break outcome;
         }
     };
-    let recorded = poll_fn(|cx| ledger.end(local, &outcome, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await;
+    let recorded = record(ledger, local, &outcome).await;
     drop(held);
     // What is recorded is what a replay will see, so it is what the code sees now.
     decode(&ledger.key(local), &recorded?).map(Answer::Executed)
 }
+
+/// Records how an effect ended.
+async fn record(ledger: &Ledger, local: Local, outcome: &Result<Payload, ErrorInfo>) -> Result<Payload, StepError> {
+    poll_fn(|cx| ledger.end(local, outcome, cx.waker()).map_or(Poll::Pending, Poll::Ready)).await
+}
+
+/// The code of the error as which a panic of an effect in a function is recorded. A replay panics where it was.
+const PANICKED: &str = "effect_panicked";
 
 /// The call of an effect, polled with a waker of its own.
 struct Calling<'a, R> {
@@ -245,13 +269,14 @@ struct Calling<'a, R> {
 }
 
 impl<R: Future> Future for Calling<'_, R> {
-    type Output = R::Output;
+    type Output = std::thread::Result<R::Output>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let waker = self.ledger.call_waker(self.local, cx.waker());
         let inside = self.ledger.link.enter();
-        let polled = self.call.as_mut().poll(&mut Context::from_waker(&waker));
+        let polled = catch_unwind(AssertUnwindSafe(|| self.call.as_mut().poll(&mut Context::from_waker(&waker))));
         drop(inside);
+        let polled = polled.map_or_else(|panic| Poll::Ready(Err(panic)), |polled| polled.map(Ok));
         // Soon enough: that the call may go on is heard in a later poll of the task.
         if polled.is_pending() {
             self.ledger.calling(self.local, cx.waker());

@@ -32,16 +32,18 @@ impl<F> Retry<F> {
 pub(super) struct Calls<F> {
     call: Option<F>,
     retry: Option<Retry<F>>,
+    /// Whether a panic is something that happened, which a replay meets again: a function may undo what it did for it.
+    pub(super) records_panics: bool,
 }
 
 impl<F> Calls<F> {
     pub(super) fn new(call: F, retry: Option<Retry<F>>) -> Self {
-        Self { call: Some(call), retry }
+        Self { call: Some(call), retry, records_panics: true }
     }
 
-    /// Called once.
+    /// Of something that undoes, which is tried again until it is done.
     pub(super) fn once(call: F) -> Self {
-        Self::new(call, None)
+        Self { call: Some(call), retry: None, records_panics: false }
     }
 
     /// The code for the next call.
