@@ -19,7 +19,7 @@ use crate::points;
 pub(crate) const RETRIES_MAX: u32 = 20;
 /// How many of them at once; before each further one there is a pause, twice as long as the one before.
 const AT_ONCE: u32 = 3;
-/// The longest pause. What fails after as long is not counted with what failed before.
+/// The longest pause. What fails after somebody has waited for as long is not counted with what failed before.
 const PAUSE_MAX_MS: u64 = 1_024;
 
 /// Why there is no answer to what was asked.
@@ -148,10 +148,10 @@ impl Shared {
     }
 
     pub(crate) async fn ask_until_known(self: &Arc<Self>, slot: Slot, command: Command) -> Result<Answer, Unanswered> {
-        let reads = command.changes_nothing();
+        let (reads, awaits) = (command.changes_nothing(), command.awaits().is_some());
         // Who waits for months may meet any number of passing failures.
         let tries_max = match command.is_repeatable() {
-            true if reads && command.awaits().is_some() => u32::MAX,
+            true if reads && awaits => u32::MAX,
             true => RETRIES_MAX,
             false => 0,
         };
@@ -160,7 +160,7 @@ impl Shared {
             let asked = self.now();
             match self.ask(slot, command.clone()).await {
                 Ok(Answer::Refused(Refusal::Unknown)) if tries < tries_max => {
-                    let waited_long = asked.after(PAUSE_MAX_MS) <= self.now();
+                    let waited_long = awaits && asked.after(PAUSE_MAX_MS) <= self.now();
                     tries = if waited_long { 1 } else { tries + 1 };
                     self.pause(tries).await;
                 }
@@ -185,7 +185,7 @@ impl Shared {
         }
         let pause = Duration::from_millis((1 << (tries - AT_ONCE).min(63)).min(PAUSE_MAX_MS));
         // On the engine's own handle: whoever asks may not be inside a runtime at all.
-        let _ = self.handle.spawn(tokio::time::sleep(pause)).await;
+        let _ = self.handle.spawn(async move { tokio::time::sleep(pause).await }).await;
     }
 
     pub(crate) async fn ask_many_until_known(&self, commands: Vec<(Slot, Command)>) -> Result<Vec<Answer>, Unanswered> {

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::Duration;
 
 use abide_kernel::shard::{Answer, Command};
@@ -108,6 +111,33 @@ async fn what_keeps_failing_is_given_again_after_pauses() {
     // By a clock that moves only when everybody waits.
     assert!(began.elapsed() > Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(faults.struck().appends[&WriteFault::Refused], 21);
+}
+
+/// Waits for an answer on a thread that knows of no runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(answer) => return answer,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// D36: whoever asks need not be inside a runtime, also when there are pauses.
+#[test]
+fn pauses_need_no_runtime_of_whoever_asks() {
+    let (engine, faults) = engine();
+    (0..6).for_each(|_| faults.fail_append(WriteFault::Refused));
+    block_on(started(&engine));
+    assert_eq!(faults.struck().appends[&WriteFault::Refused], 6);
 }
 
 /// D36, G1: whoever asked for something when a sync failed was told that the engine takes no more commands, as if nothing had been

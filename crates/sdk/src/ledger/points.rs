@@ -220,17 +220,18 @@ where
         }
         let key = [base, "/", &*ledger.key(local)].concat();
         let called = match ledger.instead(local, &key) {
-            Instead::End(outcome) => Ok(outcome),
+            Instead::End(outcome) => Ok(outcome.map_err(said)),
             Instead::Never => std::future::pending().await,
             Instead::Nothing => {
-                let calling = {
-                    let _inside = ledger.link.enter();
-                    calls.next()(Call { key })
+                let call = calls.next();
+                // The call itself, and what becomes of its outcome, may panic too.
+                let calling = async {
+                    match call(Call { key }).await {
+                        Ok(value) => encode("the effect's result", &value),
+                        Err(error) => Err(said(error.into().info)),
+                    }
                 };
-                (Calling { ledger, local, call: pin!(calling) }).await.map(|outcome| match outcome {
-                    Ok(value) => encode("the effect's result", &value),
-                    Err(error) => Err(error.into().info),
-                })
+                Calling { ledger, local, call: pin!(calling) }.await
             }
         };
         let outcome = match called {
@@ -260,6 +261,11 @@ async fn record(ledger: &Ledger, local: Local, outcome: &Result<Payload, ErrorIn
 
 /// The code of the error as which a panic of an effect in a function is recorded. A replay panics where it was.
 const PANICKED: &str = "effect_panicked";
+
+/// An error that the code of an effect gave: it does not pass for a panic.
+fn said(error: ErrorInfo) -> ErrorInfo {
+    if *error.code == *PANICKED { ErrorInfo { code: "error".into(), ..error } } else { error }
+}
 
 /// The call of an effect, polled with a waker of its own.
 struct Calling<'a, R> {

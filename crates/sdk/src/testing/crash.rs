@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use abide_kernel::{Choice, EffectView, Fact, OpId, Payload, Row, RunId, Standing, Status};
+use abide_kernel::{Choice, EffectView, Fact, OpId, OpState, Payload, Row, RunId, Standing, Status};
 use abide_runtime::Program;
 use serde::Serialize;
 
@@ -292,7 +292,10 @@ impl CrashEverywhere {
         let called = engine.script().called();
         let check = self.check.as_ref().map_or(Ok(()), |check| check());
         let undone = |view: &EffectView| matches!(view.standing, Standing::Committed | Standing::Compensated);
-        let not_undone = shown.effects().filter(|view| view.undo && !undone(view)).map(|view| view.key.to_string());
+        // What would undo something of an old life is forgotten.
+        let kept = shown.ops().filter(|(_, op)| !matches!(op.state, OpState::Elapsed { .. }));
+        let effects = kept.filter_map(|(id, _)| shown.effect_view(id));
+        let not_undone = effects.filter(|view| view.undo && !undone(view)).map(|view| view.key.to_string());
         let not_undone = not_undone.collect();
         let in_doubt = engine.has_any(Status::InDoubt);
         Life { ending, why, in_doubt, called, durable, journal: run.journal(), check, not_undone }

@@ -300,7 +300,9 @@ async fn approve(run: &RunHandle, notes: &Notes) -> Result<bool> {
     match run.approve(open.id, "harness").await {
         Ok(_) => notes.write(&["approved", &run.id().to_string()]),
         // Another was quicker.
-        Err(ClientError::Refused(Refusal::StaleBoundary { .. })) => {}
+        Err(ClientError::Refused(
+            Refusal::AlreadyDecided { .. } | Refusal::StaleBoundary { .. } | Refusal::RunOver { .. },
+        )) => {}
         Err(error) => return Err(error.into()),
     }
     Ok(true)
