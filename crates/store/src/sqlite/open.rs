@@ -108,6 +108,8 @@ pub fn raw_journal(path: &Path, durability: Durability) -> Result<Connection, Fa
 pub(super) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(PATIENCE)?;
+    // A page that counts more on it than there is would bring back what was there before, under a checksum that was right once.
+    connection.pragma_update(None, "cell_size_check", true)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
 }

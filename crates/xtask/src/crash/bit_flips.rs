@@ -1,5 +1,6 @@
-//! Bit flips: one bit in every byte of a small closed store. Whatever is read afterwards is as it was written, or
-//! something says that it is not: the call itself, or `abide store check`. Nothing panics.
+//! Bit flips: one bit in every byte of a small closed store, and every bit where a page says what is on it. Whatever is
+//! read afterwards is as it was written, or something says that it is not: the call itself, or `abide store check`.
+//! Nothing panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,10 @@ use super::{Options, workload};
 /// The store must be small enough for every byte to have its turn.
 const BYTES_MAX: usize = 256 * 1024;
 const SHARDS: u16 = 2;
+/// How large a page of the file is, and how much of it says what is on it: there each bit has its turn, because one alone can
+/// bring back what was on the page before.
+const PAGE_BYTES: usize = 8_192;
+const HEAD_BYTES: usize = 12;
 
 /// What became of a flip.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +84,11 @@ pub(crate) fn perform(options: &Options) -> Result<()> {
 
 /// Every byte, by as many threads as there are cores.
 fn flip_all(options: &Options, folder: &Path, bytes: &[u8], known: &Known, truth: &[View]) -> Count {
-    let places: Vec<usize> = (0..bytes.len()).step_by(options.every.max(1)).collect();
+    let drawn = |place: usize| fastrand::Rng::with_seed(options.seed ^ (place as u64) << 8).u8(0..8);
+    let one_each = (0..bytes.len()).step_by(options.every.max(1)).map(|place| (place, drawn(place)));
+    let in_head = |place: &usize| place % PAGE_BYTES < HEAD_BYTES;
+    let heads = (0..bytes.len()).filter(in_head).flat_map(|place| (0..8).map(move |bit| (place, bit)));
+    let places: Vec<(usize, u8)> = one_each.filter(|(place, _)| !in_head(place)).chain(heads).collect();
     let (next, count) = (AtomicUsize::new(0), Mutex::new(Count::default()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let watch = Watch::new(threads);
@@ -92,14 +101,13 @@ fn flip_all(options: &Options, folder: &Path, bytes: &[u8], known: &Known, truth
             let (next, count, places, watch) = (&next, &count, &places, &watch);
             let path = folder.join(format!("flipped-{thread}.db"));
             scope.spawn(move || {
-                while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let bit = fastrand::Rng::with_seed(options.seed ^ (*place as u64) << 8).u8(0..8);
+                while let Some((place, bit)) = places.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
                     let mut flipped = bytes.to_vec();
-                    flipped[*place] ^= 1 << bit;
-                    watch.begin(thread, Some((*place, bit)));
+                    flipped[place] ^= 1 << bit;
+                    watch.begin(thread, Some((place, bit)));
                     let verdict = judge(&path, &flipped, known, truth);
                     let mut count = count.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    count.add(*place, bit, verdict);
+                    count.add(place, bit, verdict);
                     if count.flips.is_multiple_of(10_000) {
                         eprintln!("{} of {} flips, {} wrong", count.flips, places.len(), count.wrong.len());
                     }
